@@ -1,0 +1,142 @@
+//! Every error code that a user can meet, with its sentence and its hint. `tidegate explain`, the documentation and
+//! the exit codes of the command line are all made from this table.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// Whose failure it is, and with it the exit code of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// A defect or an accident on our side: exit code 1.
+    Ours,
+    /// The request cannot be right: exit code 2.
+    Usage,
+    /// What was named does not exist: exit code 3.
+    NotFound,
+    /// The request is fine, the state does not allow it: exit code 4.
+    State,
+    /// Store or provider out of reach: exit code 5.
+    Unreachable,
+}
+
+impl Fault {
+    /// Exit code of the command line.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Ours => 1,
+            Self::Usage => 2,
+            Self::NotFound => 3,
+            Self::State => 4,
+            Self::Unreachable => 5,
+        }
+    }
+}
+
+/// A stable error code.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Code {
+    /// `TG` and four digits.
+    pub id: &'static str,
+    /// Whose failure it is.
+    pub fault: Fault,
+    /// What it means, in a sentence.
+    pub title: &'static str,
+    /// What to do next.
+    pub hint: &'static str,
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.id)
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id)
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(self.id)
+    }
+}
+
+macro_rules! codes {
+    ($($name:ident = $id:literal, $fault:ident, $title:literal, $hint:literal;)*) => {
+        $(
+            #[doc = concat!("`", $id, "`: ", $title, ".")]
+            pub const $name: Code = Code { id: $id, fault: Fault::$fault, title: $title, hint: $hint };
+        )*
+        /// All codes, in order.
+        pub const ALL: &[Code] = &[$($name),*];
+    };
+}
+
+codes! {
+    INTERNAL = "TG1001", Ours, "something went wrong inside Tidegate",
+        "run again with TIDEGATE_LOG=debug and report what it prints";
+    CORRUPT = "TG1002", Ours, "the store holds something it should not",
+        "stop the process, run `tidegate backup` and report it";
+    INVALID_NAME = "TG2001", Usage, "a name is not acceptable",
+        "use letters, digits and . _ - : @ + =, at most 128 of them, starting with a letter or a digit";
+    UNKNOWN_QUEUE = "TG2002", NotFound, "the queue is not registered",
+        "`tidegate queues ls` lists them; a worker's handlers register their queues, or use `tidegate queues set NAME`";
+    UNKNOWN_KIND = "TG2003", NotFound, "the kind is not registered",
+        "start a worker that handles this kind once, or enqueue it with a typed payload";
+    INVALID_PAYLOAD = "TG2004", Usage, "the payload is not acceptable",
+        "a payload is one JSON value of at most 1 MiB, nested at most 64 deep";
+    INVALID_TIME = "TG2005", Usage, "a time or span is not acceptable",
+        "write a span like 250ms, 30s, 5m or 1h 30m, up to ten years ahead";
+    INVALID_BATCH = "TG2006", Usage, "the batch is not acceptable",
+        "send between 1 and 10,000 jobs in one call, each with an id of its own";
+    PAYLOAD_MISFIT = "TG2007", Usage, "the payload does not fit its kind",
+        "`tidegate jobs show JOB` prints the payload; compare it with the handler's type";
+    INVALID_SETTING = "TG2008", Usage, "a setting is not acceptable",
+        "`tidegate queues set --help` lists the settings and their ranges";
+    INVALID_REQUEST = "TG2009", Usage, "the request could not be read",
+        "check the names and types of its fields against the example in the message";
+    DUPLICATE_ID = "TG2010", State, "a job with this id exists and is a different one",
+        "leave the id out, or send exactly the same job again";
+    JOB_NOT_FOUND = "TG3001", NotFound, "there is no such job",
+        "it may have been pruned; `tidegate jobs search` finds jobs by tenant, kind, state or text";
+    PARK_NOT_FOUND = "TG3002", NotFound, "there is no such park or pause",
+        "`tidegate queues ls` shows what is paused or parked, and by whom";
+    STALE_LEASE = "TG4001", State, "the lease was lost, the write is refused",
+        "another worker has the job now; let this run end without effects";
+    WRONG_STATE = "TG4002", State, "the job's state does not allow this",
+        "`tidegate why JOB` says where it stands";
+    QUEUE_FULL = "TG4003", State, "the queue holds as many ready jobs as it may",
+        "wait and try again, or raise `max_ready` with `tidegate queues set`";
+    HANDLERS_MISSING = "TG4004", State, "handlers and registered kinds do not match",
+        "give every kind of the worker's queues exactly one handler";
+    STORE_OWNED = "TG5001", Unreachable, "another process owns this store",
+        "stop that process, or talk to it instead of opening its files";
+    STORE_FULL = "TG5002", Unreachable, "the disk is full; nothing was stored",
+        "free some space; Tidegate goes on by itself";
+    STORE_FAILED = "TG5003", Unreachable, "the store did not answer",
+        "check the disk and the data directory's rights, then try again";
+    STORE_CLOSED = "TG5004", Unreachable, "the store is closed",
+        "open it again";
+    STORE_NEWER = "TG5005", Unreachable, "the store was written by a newer version",
+        "upgrade this program, or restore a backup made by this version";
+}
+
+/// Finds a code by its id.
+pub fn find(id: &str) -> Option<Code> {
+    ALL.iter().copied().find(|c| c.id.eq_ignore_ascii_case(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_in_order() {
+        assert!(ALL.windows(2).all(|w| w[0].id < w[1].id));
+        assert_eq!(find("tg4001"), Some(STALE_LEASE));
+    }
+}

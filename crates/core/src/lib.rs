@@ -1,0 +1,19 @@
+//! The pure rules of Tidegate.
+//!
+//! Nothing here does I/O, reads a clock or draws a random number: `now` and the seed are arguments.
+//! So a month can be simulated in seconds and a failure replayed from its seed.
+#![warn(missing_docs)]
+
+pub mod codes;
+pub mod failure;
+pub mod ids;
+pub mod job;
+pub mod lanes;
+pub mod leases;
+pub mod limits;
+pub mod payload;
+pub mod registry;
+pub mod retry;
+pub mod seed;
+pub mod time;
+pub mod why;

@@ -1,0 +1,59 @@
+//! Bounds on everything that comes from outside, with the reason for each. The one place where they are written.
+
+/// Longest name of a queue, kind, tenant, group, connector or worker.
+pub const MAX_NAME_BYTES: usize = 128;
+/// Longest unique key; long enough for a composed key, short enough for an index.
+pub const MAX_UNIQUE_KEY_BYTES: usize = 512;
+/// Largest payload. Larger things belong in a blob store, with their key in the payload.
+pub const MAX_PAYLOAD_BYTES: usize = 1 << 20;
+/// Deepest nesting of a payload; parsers of other languages stop near here.
+pub const MAX_PAYLOAD_DEPTH: usize = 64;
+/// Largest result kept with a completed job.
+pub const MAX_RESULT_BYTES: usize = 1 << 18;
+/// Most jobs in one enqueue: one commit stays short.
+pub const MAX_ENQUEUE_BATCH: usize = 10_000;
+/// Most jobs in one claim, and so in one lease.
+pub const MAX_CLAIM_BATCH: usize = 2_000;
+/// Furthest a job can be put off: ten years.
+pub const MAX_DELAY_MS: i64 = 3_653 * 24 * 3_600_000;
+/// Longest timeout of one attempt: seven days.
+pub const MAX_TIMEOUT_MS: i64 = 7 * 24 * 3_600_000;
+/// Timeout of one attempt where neither the job nor its kind names one.
+pub const DEFAULT_TIMEOUT_MS: i64 = 30_000;
+/// Most attempts that a policy can ask for.
+pub const MAX_ATTEMPTS: u32 = 100;
+/// Error entries kept with a job; the oldest go first.
+pub const MAX_ERRORS_KEPT: usize = 20;
+/// Longest error message kept.
+pub const MAX_ERROR_BYTES: usize = 4_096;
+/// Log lines kept with a job; the oldest go first.
+pub const MAX_LOG_LINES: usize = 100;
+/// Longest log line, progress note, park reason or operator's note.
+pub const MAX_NOTE_BYTES: usize = 1_024;
+/// Snoozes of one job before it is dead; a guard against a handler that never decides.
+pub const MAX_SNOOZES: u32 = 10_000;
+/// Jobs promoted from `scheduled` to `ready` in one step, so that a claim stays short when a million come due at once.
+pub const PROMOTE_BATCH: usize = 1_000;
+/// Shortest and longest lease.
+pub const LEASE_MS: std::ops::RangeInclusive<i64> = 1_000..=3_600_000;
+/// Lease time where the worker names none.
+pub const DEFAULT_LEASE_MS: i64 = 30_000;
+/// Lone stalls after which a job is dead.
+pub const MAX_LONE_STALLS: u32 = 3;
+/// Most jobs one search page returns.
+pub const MAX_PAGE: usize = 1_000;
+/// Rows one search page looks at before it hands back a cursor to go on from.
+pub const MAX_SEARCH_SCAN: usize = 200_000;
+/// Jobs kept per queue after they completed or were cancelled.
+pub const DEFAULT_RETENTION_COUNT: u64 = 1_000_000;
+/// How long completed and cancelled jobs are kept.
+pub const DEFAULT_RETENTION_AGE_MS: i64 = 24 * 3_600_000;
+/// How long dead letters are kept (S1 §4.2); never pruned by count.
+pub const DEAD_RETENTION_MS: i64 = 30 * 24 * 3_600_000;
+/// Time within which ageing brings a job of the lowest priority level with the highest.
+pub const DEFAULT_MAX_WAIT_MS: i64 = 600_000;
+/// Jobs taken from one lane before the claim looks at the next (measured: 32 keeps throughput and lets a lone
+/// job come with the next claim).
+pub const LANE_QUANTUM: u32 = 32;
+/// Longest server-named delay that is believed (J8).
+pub const MAX_SERVER_DELAY_MS: i64 = 24 * 3_600_000;

@@ -1,0 +1,23 @@
+//! The durable plane of Tidegate.
+//!
+//! - [`Jobs`], [`Registry`], [`Letters`], [`Upkeep`]: what every backend does, by noun. [`Store`] is all of them.
+//! - [`params`]: what goes in and what comes out.
+//! - [`machine`]: the operations themselves, written once over [`rows::Rows`]. The in-memory store and SQLite run this
+//!   same machine; they differ in where rows live and what makes them durable.
+//! - [`memory`]: the reference model.
+//!
+//! `now` and the seed are arguments everywhere, so histories can be replayed and backends compared reply by reply.
+#![warn(missing_docs)]
+
+mod error;
+pub mod machine;
+pub mod memory;
+pub mod params;
+pub mod rows;
+mod signals;
+mod traits;
+
+pub use error::{Error, Result};
+pub use memory::MemoryStore;
+pub use signals::Signals;
+pub use traits::{Jobs, Letters, Registry, Store, Upkeep};

@@ -1,0 +1,3 @@
+//! stub
+/// x
+pub struct MemoryStore;

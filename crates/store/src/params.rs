@@ -1,0 +1,448 @@
+//! What goes into store operations and what comes out.
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::failure::Failure;
+use tidegate_core::ids::{
+    ConnectorName, GroupKey, JobId, KindName, LeaseId, ProcessId, QueueName, Seq, TenantId, WorkerId,
+};
+use tidegate_core::job::{Job, Park, ParkScope, Priority, Resolution, Review, State, Unique};
+use tidegate_core::payload::Payload;
+use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::retry::RetryPolicy;
+use tidegate_core::time::Timestamp;
+
+/// A job to be enqueued. What is `None` comes from its kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewJob {
+    /// Its id, made by the caller so that an enqueue can be sent again after a lost reply.
+    pub id: JobId,
+    /// Whether a job with this id may exist: it was given by the user, or this is sent again. Fresh random ids skip
+    /// that look-up.
+    pub id_may_exist: bool,
+    /// Its kind; must be registered.
+    pub kind: KindName,
+    /// Queue other than the kind's.
+    pub queue: Option<QueueName>,
+    /// Whose it is.
+    pub tenant: Option<TenantId>,
+    /// Group other than the tenant.
+    pub group: Option<GroupKey>,
+    /// What to do.
+    pub payload: Payload,
+    /// Importance.
+    pub priority: Option<Priority>,
+    /// Not before this time.
+    pub run_at: Option<Timestamp>,
+    /// Timeout of one attempt.
+    pub timeout_ms: Option<i64>,
+    /// Cap on attempts.
+    pub max_attempts: Option<u32>,
+    /// Its own retry policy.
+    pub retry: Option<RetryPolicy>,
+    /// Unique key.
+    pub unique: Option<Unique>,
+    /// Trace context to hand to the handler.
+    pub trace: Option<String>,
+}
+
+impl NewJob {
+    /// A job with everything else from its kind.
+    pub fn new(id: JobId, kind: KindName, payload: Payload) -> Self {
+        Self {
+            id,
+            id_may_exist: false,
+            kind,
+            queue: None,
+            tenant: None,
+            group: None,
+            payload,
+            priority: None,
+            run_at: None,
+            timeout_ms: None,
+            max_attempts: None,
+            retry: None,
+            unique: None,
+            trace: None,
+        }
+    }
+}
+
+/// What an enqueue did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EnqueueOutcome {
+    /// A new job.
+    Created,
+    /// A job with this key or id exists; it was left alone.
+    Kept,
+    /// The existing job has the new payload.
+    Replaced,
+    /// The existing job runs sooner or with higher priority.
+    Hastened,
+}
+
+/// Reply to one enqueued job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enqueued {
+    /// The job: the new one, or the one that holds the key.
+    pub id: JobId,
+    /// What was done.
+    pub outcome: EnqueueOutcome,
+}
+
+/// A worker asks for jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Who asks.
+    pub worker: WorkerId,
+    /// The process it runs in.
+    pub process: ProcessId,
+    /// Queues it serves, each with the most it takes from it now.
+    pub queues: Vec<(QueueName, u32)>,
+    /// Most jobs in all.
+    pub max: u32,
+    /// How long the lease holds without a heartbeat.
+    pub lease_ms: i64,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// Proof of holding a job: a write is applied only while this lease holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Ticket {
+    /// The lease.
+    pub lease: LeaseId,
+    /// The job.
+    pub seq: Seq,
+}
+
+/// A job handed to a worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimedJob {
+    /// Proof of holding it.
+    pub ticket: Ticket,
+    /// Its id.
+    pub id: JobId,
+    /// Its queue.
+    pub queue: QueueName,
+    /// Its kind.
+    pub kind: KindName,
+    /// Whose it is.
+    pub tenant: Option<TenantId>,
+    /// Its group.
+    pub group: GroupKey,
+    /// The API it calls.
+    pub connector: Option<ConnectorName>,
+    /// What to do.
+    pub payload: Payload,
+    /// Importance.
+    pub priority: Priority,
+    /// This attempt, from 1.
+    pub attempt: u32,
+    /// Timeout of this attempt.
+    pub timeout_ms: i64,
+    /// When it was enqueued.
+    pub created_at: Timestamp,
+    /// Trace context.
+    pub trace: Option<String>,
+}
+
+/// Reply to a claim.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Claimed {
+    /// The lease, if anything was claimed.
+    pub lease: Option<GrantedLease>,
+    /// The jobs it covers.
+    pub jobs: Vec<ClaimedJob>,
+    /// When a claim may find something without a signal: a delay, a park, a limiter or a lease that ends then.
+    pub next_wakeup: Option<Timestamp>,
+}
+
+/// A lease as handed out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrantedLease {
+    /// Its number.
+    pub id: LeaseId,
+    /// When it ends without a heartbeat.
+    pub until: Timestamp,
+}
+
+/// What became of an attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// Done, with an optional result.
+    Complete(Option<Payload>),
+    /// Failed; the retry rules decide what follows.
+    Fail(Failure),
+    /// Put off without spending an attempt.
+    Snooze {
+        /// Until when.
+        until: Timestamp,
+        /// Why.
+        reason: String,
+        /// Park this scope until then, in the same write.
+        park: Option<ParkScope>,
+    },
+    /// Given back without spending an attempt, as at shutdown.
+    Release,
+    /// The handler stopped because it was asked to.
+    Cancel,
+}
+
+/// One settled attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settlement {
+    /// Proof of holding the job.
+    pub ticket: Ticket,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// Settled attempts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settle {
+    /// The attempts.
+    pub settlements: Vec<Settlement>,
+    /// Now.
+    pub now: Timestamp,
+    /// For jitter.
+    pub seed: u64,
+}
+
+/// Reply to one settlement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Settled {
+    /// Applied; the job is in this state now.
+    Applied(State),
+    /// Applied; the job runs again at this time.
+    Again(Timestamp),
+    /// Refused: the lease no longer holds the job.
+    Stale,
+}
+
+/// Reply to the heartbeat of one lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beat {
+    /// The lease.
+    pub lease: LeaseId,
+    /// When it ends without another heartbeat; `None` if it is lost.
+    pub until: Option<Timestamp>,
+    /// Jobs of it that should be cancelled.
+    pub cancel: Vec<Seq>,
+}
+
+/// What a handler reports while it runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// Proof of holding the job.
+    pub ticket: Ticket,
+    /// Progress from 0 to 1, with a note.
+    pub progress: Option<(f64, String)>,
+    /// Log lines.
+    pub log: Vec<String>,
+}
+
+/// A person or the program asks to cancel a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelJob {
+    /// The job.
+    pub id: JobId,
+    /// By whom and why, for the record.
+    pub note: String,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// Reply to a cancel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CancelReply {
+    /// It will not run.
+    Cancelled,
+    /// It runs; its handler is told.
+    Requested,
+    /// It was finished already.
+    AlreadyFinished(State),
+}
+
+/// Which jobs to find. Empty fields do not restrict. Newest first.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobQuery {
+    /// In one of these states.
+    pub states: Vec<State>,
+    /// In this queue.
+    pub queue: Option<QueueName>,
+    /// Of this kind.
+    pub kind: Option<KindName>,
+    /// Of this tenant.
+    pub tenant: Option<TenantId>,
+    /// Of this group.
+    pub group: Option<GroupKey>,
+    /// Enqueued at or after.
+    pub created_from: Option<Timestamp>,
+    /// Enqueued before.
+    pub created_before: Option<Timestamp>,
+    /// With this text in payload or errors.
+    pub text: Option<String>,
+    /// Dead letters with this review status.
+    pub review: Option<Review>,
+    /// Most jobs to return.
+    pub limit: usize,
+    /// Go on after this one.
+    pub cursor: Option<Seq>,
+}
+
+impl JobQuery {
+    /// Whether a job fits. The one definition of what a search means; backends may look at fewer rows, never accept
+    /// more.
+    pub fn matches(&self, job: &Job) -> bool {
+        let is = |want: bool| want;
+        is(self.states.is_empty() || self.states.contains(&job.state))
+            && is(self.queue.as_ref().is_none_or(|q| *q == job.queue))
+            && is(self.kind.as_ref().is_none_or(|k| *k == job.kind))
+            && is(self.tenant.as_ref().is_none_or(|t| job.tenant.as_ref() == Some(t)))
+            && is(self.group.as_ref().is_none_or(|g| *g == job.group))
+            && is(self.created_from.is_none_or(|t| job.created_at >= t))
+            && is(self.created_before.is_none_or(|t| job.created_at < t))
+            && is(self.review.is_none_or(|r| job.dead.as_ref().is_some_and(|d| d.review == r)))
+            && self.text.as_ref().is_none_or(|text| {
+                job.payload.as_str().contains(text)
+                    || job.errors.iter().any(|e| e.message.contains(text) || e.code.contains(text))
+            })
+    }
+}
+
+/// A page of jobs.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Page {
+    /// The jobs.
+    pub jobs: Vec<Job>,
+    /// Where to go on; `None`: that was all.
+    pub next: Option<Seq>,
+}
+
+/// A queue as people see it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct QueueView {
+    /// Its name.
+    pub name: QueueName,
+    /// Its settings.
+    pub settings: QueueSettings,
+    /// Ready jobs.
+    pub ready: u64,
+    /// Scheduled jobs.
+    pub scheduled: u64,
+    /// Running jobs.
+    pub running: u64,
+    /// Completed jobs kept.
+    pub completed: u64,
+    /// Dead jobs kept.
+    pub dead: u64,
+    /// Cancelled jobs kept.
+    pub cancelled: u64,
+    /// When the oldest ready job became ready.
+    pub oldest_ready: Option<Timestamp>,
+    /// Jobs completed in the last minute.
+    pub completed_last_minute: u64,
+    /// Pauses and other parks of the queue itself.
+    pub parks: Vec<Park>,
+    /// Groups with ready jobs that are parked.
+    pub parked_groups: u64,
+}
+
+/// A kind as people see it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct KindView {
+    /// Its name.
+    pub name: KindName,
+    /// Its settings.
+    pub settings: KindSettings,
+}
+
+/// Recover a dead letter as a new job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recover {
+    /// The dead job.
+    pub dead: JobId,
+    /// Id of the job that takes its place, if it has none yet.
+    pub new_id: JobId,
+}
+
+/// Reply to one recovery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recovered {
+    /// As this new job.
+    As(JobId),
+    /// It had been recovered before, as this job.
+    Already(JobId),
+    /// There is no such dead letter.
+    NotDead,
+}
+
+/// Settle a dead letter without running it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolve {
+    /// The dead job.
+    pub id: JobId,
+    /// How.
+    pub resolution: Resolution,
+    /// By whom.
+    pub by: String,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What upkeep did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Advanced {
+    /// Scheduled jobs that became ready.
+    pub promoted: u64,
+    /// Jobs taken from expired leases.
+    pub rescued: u64,
+    /// When there is something to do again.
+    pub next_wakeup: Option<Timestamp>,
+}
+
+/// Erase a tenant's jobs, a bounded number of rows at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Erase {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Go on after this one.
+    pub after: Seq,
+    /// Rows to look at.
+    pub scan: usize,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What an erase did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Erased {
+    /// Jobs erased.
+    pub erased: u64,
+    /// Where to go on; `None`: all is erased.
+    pub next: Option<Seq>,
+}
+
+/// Counts over the whole store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Totals {
+    /// Ready jobs.
+    pub ready: u64,
+    /// Scheduled jobs.
+    pub scheduled: u64,
+    /// Running jobs.
+    pub running: u64,
+    /// Completed jobs kept.
+    pub completed: u64,
+    /// Dead jobs kept.
+    pub dead: u64,
+    /// Cancelled jobs kept.
+    pub cancelled: u64,
+    /// Writes refused since the store was opened because their lease was lost.
+    pub stale_refused: u64,
+}

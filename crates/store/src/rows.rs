@@ -1,0 +1,309 @@
+//! Where rows live. The machine decides; these traits only keep. All changes between two commits of the store that
+//! implements them become durable together, or not at all.
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::failure::{Category, ErrorEntry};
+use tidegate_core::ids::{JobId, KindName, LeaseId, ProcessId, QueueName, Seq, TenantId, UniqueKey, WorkerId};
+use tidegate_core::job::{DeadLetter, LogLine, Park, ParkScope, Progress, ScheduledBecause, State, Unique};
+use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
+use tidegate_core::payload::Payload;
+use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::retry::RetryPolicy;
+use tidegate_core::time::Timestamp;
+
+use crate::Result;
+
+/// Number of a kind in a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KindId(pub u32);
+
+/// Number of a tenant in a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TenantNo(pub u32);
+
+/// The part of a job that never changes while it lives.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobRow {
+    /// Its id.
+    pub id: JobId,
+    /// Its kind.
+    pub kind: KindId,
+    /// The lane it was enqueued to.
+    pub lane: LaneId,
+    /// Whose it is.
+    pub tenant: Option<TenantNo>,
+    /// When it was enqueued.
+    pub created_at: Timestamp,
+    /// When it might run first.
+    pub run_at: Timestamp,
+    /// Timeout of one attempt.
+    pub timeout_ms: i64,
+    /// Cap on attempts.
+    pub max_attempts: Option<u32>,
+    /// What to do.
+    pub payload: Payload,
+    /// What few jobs have.
+    pub extra: Option<Box<JobExtra>>,
+}
+
+/// What few jobs have.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct JobExtra {
+    /// Unique key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique: Option<Unique>,
+    /// Own retry policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryPolicy>,
+    /// The dead job it took the place of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovered_from: Option<JobId>,
+    /// Trace context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
+}
+
+/// The part of a job that changes. Most jobs never have one: it appears at the first retry, snooze, stall, progress,
+/// replaced payload or changed priority.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct StateRow {
+    /// Lane other than the one it was enqueued to. Kept in a column of its own.
+    #[serde(skip)]
+    pub lane: Option<LaneId>,
+    /// The last lease that let go of the job: a lease up to this number does not hold it. Column.
+    #[serde(skip)]
+    pub settled: Option<LeaseId>,
+    /// Whether its process died while it ran last. Column.
+    #[serde(skip)]
+    pub suspect: bool,
+    /// Lone stalls so far. Column.
+    #[serde(skip)]
+    pub lone_stalls: u32,
+    /// When it may run, if other than first planned. Column.
+    #[serde(skip)]
+    pub run_at: Option<Timestamp>,
+    /// Why it is scheduled.
+    pub because: Option<ScheduledBecause>,
+    /// Not before this, as a server said; `hasten` respects it.
+    pub not_before: Option<Timestamp>,
+    /// Counted failures.
+    pub failures: u32,
+    /// Counted failures by category.
+    pub by_category: Vec<(Category, u32)>,
+    /// Times it was snoozed.
+    pub snoozes: u32,
+    /// Why it was snoozed last.
+    pub snooze_reason: Option<String>,
+    /// Whether it was ever claimed; a pending-only unique key is never taken again then.
+    pub claimed: bool,
+    /// Payload in place of the one it was enqueued with.
+    pub payload: Option<Payload>,
+    /// Progress.
+    pub progress: Option<Progress>,
+    /// Log lines.
+    pub log: Vec<LogLine>,
+    /// Errors.
+    pub errors: Vec<ErrorEntry>,
+    /// Who cancelled it, and why.
+    pub cancel_note: Option<String>,
+}
+
+/// A finished job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DoneRow {
+    /// Its queue, for retention.
+    pub queue: QueueId,
+    /// Completed, dead or cancelled.
+    pub state: State,
+    /// When.
+    pub at: Timestamp,
+    /// Counted attempts.
+    pub attempt: u32,
+    /// Result.
+    pub result: Option<Payload>,
+    /// Dead-letter side.
+    pub letter: Option<Box<DeadLetter>>,
+}
+
+/// A lease and the jobs it covered when it was granted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseRow {
+    /// Its number.
+    pub id: LeaseId,
+    /// Who holds it.
+    pub worker: WorkerId,
+    /// In which process.
+    pub process: ProcessId,
+    /// Since when.
+    pub since: Timestamp,
+    /// Until when.
+    pub until: Timestamp,
+    /// Its length.
+    pub length_ms: i64,
+    /// `None`: an ordinary batch. `Some(exclusive)`: one suspect.
+    pub lone: Option<bool>,
+    /// Jobs granted. Those settled since are not taken out; see [`StateRow::settled`] and [`DoneRow`].
+    pub jobs: Vec<Seq>,
+}
+
+/// Who holds a unique key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UniqueRow {
+    /// The job.
+    pub seq: Seq,
+    /// When the key is free whatever becomes of the job.
+    pub expires: Option<Timestamp>,
+}
+
+/// What a restart needs to know about one stored job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scanned {
+    /// The job.
+    pub seq: Seq,
+    /// The lane it was enqueued to.
+    pub lane: LaneId,
+    /// Whose it is.
+    pub tenant: Option<TenantNo>,
+    /// When it might run first.
+    pub run_at: Timestamp,
+    /// Where it stands.
+    pub stored: Stored,
+    /// The changing part, as far as a restart needs it.
+    pub state: Option<ScannedState>,
+}
+
+/// Columns of a [`StateRow`] that a restart needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScannedState {
+    /// Lane other than the one it was enqueued to.
+    pub lane: Option<LaneId>,
+    /// The last lease that let go of it.
+    pub settled: Option<LeaseId>,
+    /// Whether it is a suspect.
+    pub suspect: bool,
+    /// Lone stalls so far.
+    pub lone_stalls: u32,
+    /// When it may run.
+    pub run_at: Option<Timestamp>,
+}
+
+/// Where a stored job stands, leases aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// Neither finished nor scheduled: ready, or held by a lease.
+    Open,
+    /// Scheduled.
+    Delayed,
+    /// Finished.
+    Finished(State),
+}
+
+/// Names and settings as they were stored.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// Queues.
+    pub queues: Vec<(QueueId, QueueName, QueueSettings)>,
+    /// Kinds.
+    pub kinds: Vec<(KindId, KindName, KindSettings)>,
+    /// Tenants.
+    pub tenants: Vec<(TenantNo, TenantId)>,
+    /// Lanes.
+    pub lanes: Vec<(LaneId, LaneKey)>,
+    /// Parks.
+    pub parks: Vec<Park>,
+    /// Windows of limiters.
+    pub windows: Vec<(QueueId, Vec<(Timestamp, u32)>)>,
+}
+
+/// Rows of jobs.
+pub trait JobRows {
+    /// Adds a job. An id that exists is an error that ends the commit.
+    fn insert_job(&mut self, seq: Seq, row: &JobRow) -> Result<()>;
+    /// Reads a job.
+    fn job(&mut self, seq: Seq) -> Result<Option<JobRow>>;
+    /// Finds a job by id.
+    fn find_job(&mut self, id: JobId) -> Result<Option<Seq>>;
+    /// Removes a job with its state and done rows, whichever exist.
+    fn delete_job(&mut self, seq: Seq) -> Result<()>;
+    /// Reads the changing part.
+    fn state(&mut self, seq: Seq) -> Result<Option<StateRow>>;
+    /// Writes the changing part.
+    fn put_state(&mut self, seq: Seq, row: &StateRow) -> Result<()>;
+    /// Jobs of a tenant after `after`, looking at no more than `scan` rows; and the last row looked at, `None` at the end.
+    fn jobs_of_tenant(&mut self, tenant: TenantNo, after: Seq, scan: usize) -> Result<(Vec<Seq>, Option<Seq>)>;
+    /// Visits every job in order of `seq`.
+    fn scan(&mut self, visit: &mut dyn FnMut(Scanned)) -> Result<()>;
+}
+
+/// Rows of scheduled and finished jobs.
+pub trait TimeRows {
+    /// Schedules a job.
+    fn delay(&mut self, run_at: Timestamp, seq: Seq) -> Result<()>;
+    /// Takes a job off the schedule. False if it was not on it at that time.
+    fn undelay(&mut self, run_at: Timestamp, seq: Seq) -> Result<bool>;
+    /// Takes up to `limit` due jobs off the schedule, earliest first.
+    fn take_due(&mut self, now: Timestamp, limit: usize) -> Result<Vec<(Timestamp, Seq)>>;
+    /// When the next job is due.
+    fn next_due(&mut self) -> Result<Option<Timestamp>>;
+    /// Marks a job as finished.
+    fn insert_done(&mut self, seq: Seq, row: &DoneRow) -> Result<()>;
+    /// Reads the mark.
+    fn done(&mut self, seq: Seq) -> Result<Option<DoneRow>>;
+    /// Changes the dead-letter side.
+    fn put_letter(&mut self, seq: Seq, letter: &DeadLetter) -> Result<()>;
+    /// The oldest completed or cancelled jobs of a queue.
+    fn oldest_done(&mut self, queue: QueueId, limit: usize) -> Result<Vec<(Timestamp, Seq, State)>>;
+    /// The oldest dead jobs.
+    fn oldest_dead(&mut self, limit: usize) -> Result<Vec<(Timestamp, Seq, QueueId)>>;
+}
+
+/// Rows of leases and unique keys.
+pub trait ClaimRows {
+    /// Writes a lease.
+    fn put_lease(&mut self, row: &LeaseRow) -> Result<()>;
+    /// Moves the end of a lease.
+    fn extend_lease(&mut self, id: LeaseId, until: Timestamp) -> Result<()>;
+    /// Removes a lease.
+    fn delete_lease(&mut self, id: LeaseId) -> Result<()>;
+    /// Reads all leases.
+    fn leases(&mut self) -> Result<Vec<LeaseRow>>;
+    /// First lease number of this run; larger than any number ever used.
+    fn first_lease(&mut self) -> Result<LeaseId>;
+    /// Who holds a unique key.
+    fn unique(&mut self, kind: KindId, key: &UniqueKey) -> Result<Option<UniqueRow>>;
+    /// Gives a unique key to a job.
+    fn put_unique(&mut self, kind: KindId, key: &UniqueKey, row: UniqueRow) -> Result<()>;
+    /// Frees a unique key, if this job holds it.
+    fn delete_unique(&mut self, kind: KindId, key: &UniqueKey, seq: Seq) -> Result<()>;
+    /// Frees unique keys whose period is over, up to `limit`.
+    fn expire_uniques(&mut self, now: Timestamp, limit: usize) -> Result<u64>;
+}
+
+/// Rows of names, settings, parks and limiter windows.
+pub trait NameRows {
+    /// Reads everything.
+    fn names(&mut self) -> Result<Names>;
+    /// Writes a queue.
+    fn put_queue(&mut self, id: QueueId, name: &QueueName, settings: &QueueSettings) -> Result<()>;
+    /// Writes a kind.
+    fn put_kind(&mut self, id: KindId, name: &KindName, settings: &KindSettings) -> Result<()>;
+    /// Writes a tenant.
+    fn put_tenant(&mut self, id: TenantNo, name: &TenantId) -> Result<()>;
+    /// Removes a tenant.
+    fn delete_tenant(&mut self, id: TenantNo) -> Result<()>;
+    /// Writes a lane.
+    fn put_lane(&mut self, id: LaneId, key: &LaneKey) -> Result<()>;
+    /// Removes a lane.
+    fn delete_lane(&mut self, id: LaneId) -> Result<()>;
+    /// Writes a park.
+    fn put_park(&mut self, park: &Park) -> Result<()>;
+    /// Removes a park.
+    fn delete_park(&mut self, scope: &ParkScope, by: &str) -> Result<()>;
+    /// Writes the window of a queue's limiter, all of it.
+    fn put_window(&mut self, queue: QueueId, starts: &[(Timestamp, u32)]) -> Result<()>;
+}
+
+/// All rows of a store.
+pub trait Rows: JobRows + TimeRows + ClaimRows + NameRows {}
+
+impl<T: JobRows + TimeRows + ClaimRows + NameRows> Rows for T {}

@@ -1,0 +1,93 @@
+//! What every backend does, by noun.
+
+use async_trait::async_trait;
+use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName};
+use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
+use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::time::Timestamp;
+use tidegate_core::why::Why;
+
+use crate::params::{
+    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView, NewJob, Page,
+    QueueView, Recover, Recovered, Report, Resolve, Settle, Settled, Totals,
+};
+use crate::{Result, Signals};
+
+/// Jobs. Every method is one atomic step; what it returns is durable.
+#[async_trait]
+pub trait Jobs: Send + Sync {
+    /// Stores all of the jobs, or none.
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>>;
+    /// Hands out jobs under one lease, within every limit and park.
+    async fn claim(&self, claim: Claim) -> Result<Claimed>;
+    /// Applies the outcomes of attempts whose lease still holds; refuses the others one by one.
+    async fn settle(&self, settle: Settle) -> Result<Vec<Settled>>;
+    /// Extends leases.
+    async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>>;
+    /// Keeps progress and log lines; false where the lease is lost.
+    async fn report(&self, reports: Vec<Report>, now: Timestamp) -> Result<Vec<bool>>;
+    /// Cancels a job.
+    async fn cancel(&self, cancel: CancelJob) -> Result<CancelReply>;
+    /// Makes a scheduled job ready now. Returns its state.
+    async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State>;
+    /// Changes the priority of a job that is not finished.
+    async fn reprioritise(&self, id: JobId, priority: Priority, now: Timestamp) -> Result<()>;
+    /// Everything known about a job.
+    async fn get(&self, id: JobId) -> Result<Option<Job>>;
+    /// Finds jobs.
+    async fn search(&self, query: JobQuery) -> Result<Page>;
+    /// Why a job is where it is.
+    async fn why(&self, id: JobId, now: Timestamp) -> Result<Why>;
+}
+
+/// Queues, kinds and parks.
+#[async_trait]
+pub trait Registry: Send + Sync {
+    /// Adds a queue or changes its settings, live.
+    async fn put_queue(&self, name: QueueName, settings: QueueSettings, now: Timestamp) -> Result<()>;
+    /// Adds a queue with default settings, if it does not exist.
+    async fn ensure_queue(&self, name: QueueName, now: Timestamp) -> Result<()>;
+    /// Adds a kind or changes its settings. Its queue must exist.
+    async fn put_kind(&self, name: KindName, settings: KindSettings) -> Result<()>;
+    /// All queues with their counts, by name.
+    async fn queues(&self, now: Timestamp) -> Result<Vec<QueueView>>;
+    /// All kinds, by name.
+    async fn kinds(&self) -> Result<Vec<KindView>>;
+    /// Adds a park, or replaces the one of the same scope and owner.
+    async fn park(&self, park: Park, now: Timestamp) -> Result<()>;
+    /// Removes a park; the others stay. False if there was none.
+    async fn unpark(&self, scope: ParkScope, by: String, now: Timestamp) -> Result<bool>;
+    /// All parks.
+    async fn parks(&self) -> Result<Vec<Park>>;
+}
+
+/// Dead letters. Listing them is a search for dead jobs.
+#[async_trait]
+pub trait Letters: Send + Sync {
+    /// Recovers dead letters as new jobs with a fresh attempt budget. Recovering one twice yields one job.
+    async fn recover(&self, letters: Vec<Recover>, now: Timestamp) -> Result<Vec<Recovered>>;
+    /// Settles a dead letter without running it again.
+    async fn resolve(&self, resolve: Resolve) -> Result<()>;
+}
+
+/// What keeps the store in shape. Each call does a bounded amount of work.
+#[async_trait]
+pub trait Upkeep: Send + Sync {
+    /// Promotes due jobs, takes jobs from expired leases, ends parks.
+    async fn advance(&self, now: Timestamp) -> Result<Advanced>;
+    /// Deletes up to `limit` finished jobs that are past their retention. Returns how many.
+    async fn prune(&self, limit: usize, now: Timestamp) -> Result<u64>;
+    /// Erases a tenant's jobs, step by step.
+    async fn erase(&self, erase: Erase) -> Result<Erased>;
+    /// Counts over the whole store.
+    async fn totals(&self) -> Result<Totals>;
+}
+
+/// A whole store.
+#[async_trait]
+pub trait Store: Jobs + Registry + Letters + Upkeep {
+    /// Where the store signals work and cancels.
+    fn signals(&self) -> &Signals;
+    /// Finishes what is under way and lets go of the files. Later calls are refused.
+    async fn close(&self) -> Result<()>;
+}
