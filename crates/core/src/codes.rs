@@ -86,7 +86,7 @@ codes! {
     UNKNOWN_QUEUE = "TG2002", NotFound, "the queue is not registered",
         "`tidegate queues ls` lists them; a worker's handlers register their queues, or use `tidegate queues set NAME`";
     UNKNOWN_KIND = "TG2003", NotFound, "the kind is not registered",
-        "start a worker that handles this kind once, or enqueue it with a typed payload";
+        "`tidegate kinds ls` lists them; a worker that handles the kind registers it, or use `tidegate kinds set NAME`";
     INVALID_PAYLOAD = "TG2004", Usage, "the payload is not acceptable",
         "a payload is one JSON value of at most 1 MiB, nested at most 64 deep";
     INVALID_TIME = "TG2005", Usage, "a time or span is not acceptable",
@@ -101,10 +101,14 @@ codes! {
         "check the names and types of its fields against the example in the message";
     DUPLICATE_ID = "TG2010", State, "a job with this id exists and is a different one",
         "leave the id out, or send exactly the same job again";
+    NOT_A_BACKUP = "TG2011", Usage, "the file is not a Tidegate backup, or it is damaged",
+        "`tidegate backup FILE` makes one";
     JOB_NOT_FOUND = "TG3001", NotFound, "there is no such job",
-        "it may have been pruned; `tidegate jobs search` finds jobs by tenant, kind, state or text";
+        "it may have been pruned; `tidegate jobs ls` finds jobs by state, tenant, kind or text";
     PARK_NOT_FOUND = "TG3002", NotFound, "there is no such park or pause",
         "`tidegate queues ls` shows what is paused or parked, and by whom";
+    NO_DATA = "TG3003", NotFound, "there is no data where it was looked for",
+        "name the directory with --dir or TIDEGATE_DATA; `tidegate queues set NAME` starts a new one";
     STALE_LEASE = "TG4001", State, "the lease was lost, the write is refused",
         "another worker has the job now; let this run end without effects";
     WRONG_STATE = "TG4002", State, "the job's state does not allow this",
@@ -113,8 +117,12 @@ codes! {
         "wait and try again, or raise `max_ready` with `tidegate queues set`";
     HANDLERS_MISSING = "TG4004", State, "handlers and registered kinds do not match",
         "give every kind of the worker's queues exactly one handler";
+    DATA_EXISTS = "TG4005", State, "there is data already, and it is not overwritten",
+        "choose another place, or add --force where the command knows it";
+    INTERRUPTED = "TG4006", State, "it was stopped before it was done; what was done stays done",
+        "run the same command again to go on";
     STORE_OWNED = "TG5001", Unreachable, "another process owns this store",
-        "stop that process, or talk to it instead of opening its files";
+        "stop that process first, or ask inside it (`tide.why(id)`, `tide.store().queues(now)`); `tidegate backup` works beside it";
     STORE_FULL = "TG5002", Unreachable, "the disk is full; nothing was stored",
         "free some space; Tidegate goes on by itself";
     STORE_FAILED = "TG5003", Unreachable, "the store did not answer",

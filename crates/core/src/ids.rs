@@ -282,7 +282,8 @@ impl FromStr for JobId {
         if let Ok(uuid) = Uuid::try_parse(s) {
             return Ok(Self(uuid));
         }
-        let refuse = || InvalidName::new("job id", s, "is not an id (expected `job_` and 26 letters and digits)");
+        let refuse =
+            || InvalidName::new("job id", s, "is not an id (expected `job_` and 26 letters and digits)");
         let letters = s.strip_prefix(ID_PREFIX).ok_or_else(refuse)?;
         if letters.len() != ID_LETTERS || !letters.is_ascii() {
             return Err(refuse());

@@ -6,7 +6,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Category, ErrorEntry};
-use crate::ids::{ConnectorName, GroupKey, JobId, KindName, LeaseId, QueueName, TenantId, UniqueKey, WorkerId};
+use crate::ids::{
+    ConnectorName, GroupKey, JobId, KindName, LeaseId, QueueName, TenantId, UniqueKey, WorkerId,
+};
 use crate::payload::Payload;
 use crate::retry::{DeadReason, RetryPolicy};
 use crate::time::Timestamp;
@@ -101,13 +103,10 @@ pub const TRANSITIONS: &[(State, State, &str)] = &[
 
 /// The state diagram, as Mermaid text.
 pub fn state_diagram() -> String {
-    let mut text = String::from("stateDiagram-v2\n    [*] --> blocked\n    [*] --> scheduled\n    [*] --> ready\n");
-    for (from, to, why) in TRANSITIONS {
-        text += &format!("    {from} --> {to}: {why}\n");
-    }
-    for state in State::ALL.into_iter().filter(|s| s.is_final()) {
-        text += &format!("    {state} --> [*]\n");
-    }
+    let mut text =
+        String::from("stateDiagram-v2\n    [*] --> blocked\n    [*] --> scheduled\n    [*] --> ready\n");
+    text.extend(TRANSITIONS.iter().map(|(from, to, why)| format!("    {from} --> {to}: {why}\n")));
+    text.extend(State::ALL.into_iter().filter(|s| s.is_final()).map(|s| format!("    {s} --> [*]\n")));
     text
 }
 
@@ -160,10 +159,9 @@ impl fmt::Display for Priority {
 impl FromStr for Priority {
     type Err = String;
     fn from_str(s: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|p| p.as_str() == s || p.level().to_string() == s)
-            .ok_or_else(|| format!("{s:?} is not a priority (expected critical, high, medium, low or 1 to 4)"))
+        Self::ALL.into_iter().find(|p| p.as_str() == s || p.level().to_string() == s).ok_or_else(|| {
+            format!("{s:?} is not a priority (expected critical, high, medium, low or 1 to 4)")
+        })
     }
 }
 

@@ -136,8 +136,14 @@ struct Queue {
     window: Window,
     /// Share of workers that serve several queues.
     vtime: u64,
-    /// Virtual time served last, per level.
+    /// Whether it had nothing to do since it was last visited.
+    woken: bool,
+    /// Virtual time of each level: what a lane that was always active would have got.
     level_now: [u64; 4],
+    /// Jobs served on a level that have not moved its virtual time yet.
+    level_rest: [u64; 4],
+    /// Active lanes per level.
+    active_at: [u64; 4],
     active: BTreeSet<(u8, u64, LaneId)>,
     /// Lanes whose suspects may run, by their first suspect.
     suspects: BTreeSet<(Seq, LaneId)>,
@@ -158,9 +164,16 @@ impl Queue {
 
     /// Virtual time at which a lane enters a level: it must not be punished for having been idle, nor rewarded.
     fn entry(&self, level: u8) -> u64 {
-        let lowest = self.active.range((level, 0, LaneId(0))..).next().filter(|(l, _, _)| *l == level);
-        let now = lowest.map_or(self.level_now[usize::from(level - 1)], |(_, v, _)| *v);
-        now.saturating_sub(u64::from(LANE_QUANTUM))
+        self.level_now[usize::from(level - 1)].saturating_sub(u64::from(LANE_QUANTUM))
+    }
+
+    /// A lane of this level was served: time goes on for all of them, or lanes that come and go would keep the
+    /// others waiting for ever.
+    fn pass(&mut self, level: usize, vtime: u64, served: u32) {
+        let lanes = self.active_at[level].max(1);
+        let served = self.level_rest[level] + u64::from(served);
+        self.level_rest[level] = served % lanes;
+        self.level_now[level] = self.level_now[level].max(vtime) + served / lanes;
     }
 }
 
@@ -168,6 +181,9 @@ impl Queue {
 struct Lane {
     key: LaneKey,
     ready: BTreeMap<Seq, Timestamp>,
+    /// Age of a head that an older job, back from a retry or a snooze, has moved to the second place: the lane must not
+    /// grow young by it.
+    passed_head: Option<Timestamp>,
     /// Jobs whose process died while they ran. They run one at a time.
     suspects: BTreeMap<Seq, Suspect>,
     parks: u32,
@@ -189,7 +205,7 @@ struct Suspect {
 #[derive(Debug, Default)]
 struct Group {
     running: u32,
-    lanes: Vec<LaneId>,
+    lanes: BTreeSet<LaneId>,
 }
 
 /// A job picked by a claim.
@@ -228,8 +244,8 @@ pub enum SuspectRoom {
 pub enum SuspectPick {
     /// No suspect may run.
     Nothing,
-    /// The next one must run alone; the process has to finish what it runs first.
-    DrainFirst,
+    /// This one must run alone; the process has to finish what it runs first.
+    DrainFirst(LaneId, Seq),
     /// This one, in a lease of its own.
     Run(Picked, Exclusive),
 }
@@ -246,13 +262,15 @@ pub struct Lanes {
     lanes: HashMap<LaneId, Lane>,
     lane_ids: HashMap<LaneKey, LaneId>,
     groups: HashMap<(QueueId, GroupKey), Group>,
-    lanes_of_group: HashMap<GroupKey, Vec<LaneId>>,
-    lanes_of_connector: HashMap<ConnectorName, Vec<LaneId>>,
+    lanes_of_group: HashMap<GroupKey, BTreeSet<LaneId>>,
+    lanes_of_connector: HashMap<ConnectorName, BTreeSet<LaneId>>,
     parks: BTreeMap<(ParkScope, String), Park>,
     park_ends: BTreeSet<(Timestamp, ParkScope, String)>,
     ageing: BTreeSet<(Timestamp, LaneId)>,
-    queues_now: u64,
 }
+
+/// Jobs of a lane that are looked at for the oldest one.
+const HEADS: usize = 64;
 
 const QUEUE_STEP: u64 = 1 << 20;
 
@@ -270,7 +288,10 @@ impl Lanes {
             parks: parks as u32,
             window: Window::default(),
             vtime: 0,
+            woken: false,
             level_now: [0; 4],
+            level_rest: [0; 4],
+            active_at: [0; 4],
             active: BTreeSet::new(),
             suspects: BTreeSet::new(),
         });
@@ -279,7 +300,8 @@ impl Lanes {
         }
         queue.settings = settings.clone();
         self.queue_ids.insert(name.clone(), id);
-        let lanes: Vec<LaneId> = self.lanes.iter().filter(|(_, l)| l.key.queue == id).map(|(id, _)| *id).collect();
+        let lanes: Vec<LaneId> =
+            self.lanes.iter().filter(|(_, l)| l.key.queue == id).map(|(id, _)| *id).collect();
         for lane in lanes {
             self.refresh(lane, now);
         }
@@ -323,16 +345,22 @@ impl Lanes {
         let q = self.queues.get(&queue)?;
         let limiter = q.settings.limiter?;
         let max = u64::from(limiter.max);
-        let used = q.window.starts().filter(|(at, _)| now.since(*at) < limiter.per_ms).map(|(_, n)| u64::from(n)).sum::<u64>();
+        let used = q
+            .window
+            .starts()
+            .filter(|(at, _)| now.since(*at) < limiter.per_ms)
+            .map(|(_, n)| u64::from(n))
+            .sum::<u64>();
         let windows = (used.min(max) + ahead) / max;
         let base = q.window.starts().next().map_or(now, |(at, _)| at);
         Some(if windows == 0 { now } else { base.plus_ms(limiter.per_ms * windows as i64).max(now) })
     }
 
-    /// The oldest ready job of a queue that could run, by the time it became ready. Looks at the lanes' heads.
+    /// The oldest ready job of a queue, by the time it became ready. Looks at the front of each lane.
     pub fn oldest_ready(&self, queue: QueueId) -> Option<Timestamp> {
         let heads = |lane: &Lane| {
-            let ready = lane.ready.first_key_value().map(|(_, t)| *t);
+            // Jobs that came back stand in front of older ones; a few looks find the oldest.
+            let ready = lane.ready.values().take(HEADS).copied().min();
             let suspect = lane.suspects.first_key_value().map(|(_, s)| s.ready_at);
             ready.into_iter().chain(suspect).min()
         };
@@ -341,7 +369,8 @@ impl Lanes {
 
     /// Groups of a queue that have ready jobs and are parked.
     pub fn parked_groups(&self, queue: QueueId) -> usize {
-        let parked = |l: &&Lane| l.key.queue == queue && l.parks > 0 && !(l.ready.is_empty() && l.suspects.is_empty());
+        let parked =
+            |l: &&Lane| l.key.queue == queue && l.parks > 0 && !(l.ready.is_empty() && l.suspects.is_empty());
         self.lanes.values().filter(parked).map(|l| &l.key.group).collect::<BTreeSet<_>>().len()
     }
 
@@ -359,30 +388,17 @@ impl Lanes {
 
     /// Adds a lane under a number of the store's choosing.
     pub fn add_lane(&mut self, id: LaneId, key: LaneKey) {
-        let covers = |(scope, _): &&(ParkScope, String)| match scope {
-            ParkScope::Queue(_) => false,
-            ParkScope::Group(g) => *g == key.group,
-            ParkScope::Connector(c) => key.connector.as_ref() == Some(c),
-            ParkScope::GroupOnConnector(g, c) => *g == key.group && key.connector.as_ref() == Some(c),
-        };
-        let mut scopes = vec![ParkScope::Group(key.group.clone())];
+        let parks = scopes_of(&key).into_iter().map(|scope| self.parks_on(scope).count()).sum::<usize>();
+        self.groups.entry((key.queue, key.group.clone())).or_default().lanes.insert(id);
+        self.lanes_of_group.entry(key.group.clone()).or_default().insert(id);
         if let Some(c) = &key.connector {
-            scopes.push(ParkScope::Connector(c.clone()));
-            scopes.push(ParkScope::GroupOnConnector(key.group.clone(), c.clone()));
-        }
-        let parks = scopes
-            .into_iter()
-            .map(|s| self.parks.range((s.clone(), String::new())..).take_while(|((k, _), _)| *k == s).map(|(k, _)| k).filter(covers).count())
-            .sum::<usize>();
-        self.groups.entry((key.queue, key.group.clone())).or_default().lanes.push(id);
-        self.lanes_of_group.entry(key.group.clone()).or_default().push(id);
-        if let Some(c) = &key.connector {
-            self.lanes_of_connector.entry(c.clone()).or_default().push(id);
+            self.lanes_of_connector.entry(c.clone()).or_default().insert(id);
         }
         self.lane_ids.insert(key.clone(), id);
         let lane = Lane {
             key,
             ready: BTreeMap::new(),
+            passed_head: None,
             suspects: BTreeMap::new(),
             parks: parks as u32,
             vtime: [0; 4],
@@ -403,7 +419,7 @@ impl Lanes {
         self.lane_ids.remove(&lane.key);
         let group_key = (lane.key.queue, lane.key.group.clone());
         if let Some(group) = self.groups.get_mut(&group_key) {
-            group.lanes.retain(|l| *l != id);
+            group.lanes.remove(&id);
             if group.lanes.is_empty() && group.running == 0 {
                 self.groups.remove(&group_key);
             }
@@ -419,7 +435,11 @@ impl Lanes {
     /// A job became ready.
     pub fn add_ready(&mut self, lane: LaneId, seq: Seq, ready_at: Timestamp, now: Timestamp) {
         let Some(l) = self.lanes.get_mut(&lane) else { return };
-        let head_changes = l.ready.first_key_value().is_none_or(|(first, _)| seq < *first);
+        let head = l.ready.first_key_value().map(|(first, at)| (*first, *at));
+        let head_changes = head.is_none_or(|(first, _)| seq < first);
+        if let Some((_, at)) = head.filter(|_| head_changes) {
+            l.passed_head = Some(l.passed_head.map_or(at, |passed| passed.min(at)));
+        }
         l.ready.insert(seq, ready_at);
         self.count_ready(lane, 1);
         if head_changes {
@@ -428,7 +448,14 @@ impl Lanes {
     }
 
     /// A suspect became ready again.
-    pub fn add_suspect(&mut self, lane: LaneId, seq: Seq, exclusive: Exclusive, ready_at: Timestamp, now: Timestamp) {
+    pub fn add_suspect(
+        &mut self,
+        lane: LaneId,
+        seq: Seq,
+        exclusive: Exclusive,
+        ready_at: Timestamp,
+        now: Timestamp,
+    ) {
         let Some(l) = self.lanes.get_mut(&lane) else { return };
         l.suspects.insert(seq, Suspect { ready_at, exclusive: exclusive.0 });
         self.count_ready(lane, 1);
@@ -438,6 +465,7 @@ impl Lanes {
     /// Takes a ready job out, because it was cancelled, moved or erased. False if it is not ready in this lane.
     pub fn remove_ready(&mut self, lane: LaneId, seq: Seq, now: Timestamp) -> bool {
         let Some(l) = self.lanes.get_mut(&lane) else { return false };
+        l.passed_head = None;
         if l.ready.remove(&seq).is_none() && l.suspects.remove(&seq).is_none() {
             return false;
         }
@@ -460,11 +488,8 @@ impl Lanes {
 
     fn count_ready(&mut self, lane: LaneId, n: u64) {
         let Some(queue) = self.lanes.get(&lane).map(|l| l.key.queue) else { return };
-        let floor = self.queues_now;
         if let Some(q) = self.queues.get_mut(&queue) {
-            if q.ready == 0 {
-                q.vtime = q.vtime.max(floor);
-            }
+            q.woken |= q.ready == 0;
             q.ready += n;
         }
     }
@@ -501,6 +526,7 @@ impl Lanes {
     pub fn claim(&mut self, appetite: &Appetite<'_>, now: Timestamp) -> Vec<Picked> {
         let mut picked = Vec::with_capacity(appetite.max.min(1_024) as usize);
         let mut room: Vec<(QueueId, u32)> = appetite.queues.to_vec();
+        self.level_queues(appetite.queues);
         while (picked.len() as u32) < appetite.max {
             let Some(slot) = self.next_queue(&room, now) else { break };
             let (queue_id, queue_room) = &mut room[slot];
@@ -512,6 +538,22 @@ impl Lanes {
             }
         }
         picked
+    }
+
+    /// Lets queues that woke start level with those they share this worker with: neither punished for having been
+    /// idle, nor rewarded.
+    fn level_queues(&mut self, queues: &[(QueueId, u32)]) {
+        let vtimes = |woken: bool| {
+            let of = move |q: &&Queue| q.woken == woken && !q.active.is_empty();
+            queues.iter().filter_map(|(id, _)| self.queues.get(id)).filter(of).map(|q| q.vtime)
+        };
+        let Some(start) = vtimes(false).min().or_else(|| vtimes(true).max()) else { return };
+        for (id, _) in queues {
+            if let Some(q) = self.queues.get_mut(id).filter(|q| q.woken && !q.active.is_empty()) {
+                q.vtime = q.vtime.max(start);
+                q.woken = false;
+            }
+        }
     }
 
     /// The queue to visit: best level first, then the smallest virtual time.
@@ -535,9 +577,10 @@ impl Lanes {
         let Some(&(level, vtime, lane_id)) = queue.active.first() else { return 0 };
         let Some(lane) = self.lanes.get_mut(&lane_id) else { return 0 };
         let Some(group) = self.groups.get_mut(&(queue_id, lane.key.group.clone())) else { return 0 };
-        let group_free =
-            group_limit(&queue.settings, &lane.key.group).map_or(u32::MAX, |l| l.saturating_sub(group.running));
+        let group_free = group_limit(&queue.settings, &lane.key.group)
+            .map_or(u32::MAX, |l| l.saturating_sub(group.running));
         let k = most.min(free).min(group_free).min(LANE_QUANTUM).min(lane.ready.len() as u32);
+        lane.passed_head = None;
         for _ in 0..k {
             if let Some((seq, ready_at)) = lane.ready.pop_first() {
                 picked.push(Picked { seq, lane: lane_id, ready_at });
@@ -545,13 +588,12 @@ impl Lanes {
         }
         let here = usize::from(level - 1);
         let base = usize::from(lane.key.priority.level() - 1);
-        queue.level_now[here] = queue.level_now[here].max(vtime);
+        queue.pass(here, vtime, k);
         lane.vtime[here] = vtime + u64::from(k);
         if here != base {
             lane.vtime[base] += u64::from(k);
         }
         queue.vtime += u64::from(k) * QUEUE_STEP / u64::from(queue.settings.weight);
-        self.queues_now = self.queues_now.max(queue.vtime.saturating_sub(QUEUE_STEP));
         queue.ready -= u64::from(k);
         queue.running += k;
         if queue.settings.limiter.is_some() {
@@ -570,7 +612,12 @@ impl Lanes {
     }
 
     /// Picks one suspect, to run in a lease of its own.
-    pub fn claim_suspect(&mut self, queues: &[(QueueId, u32)], room: SuspectRoom, now: Timestamp) -> SuspectPick {
+    pub fn claim_suspect(
+        &mut self,
+        queues: &[(QueueId, u32)],
+        room: SuspectRoom,
+        now: Timestamp,
+    ) -> SuspectPick {
         if room == SuspectRoom::None {
             return SuspectPick::Nothing;
         }
@@ -583,7 +630,7 @@ impl Lanes {
             let Some(lane) = self.lanes.get_mut(&lane_id) else { continue };
             let Some(&Suspect { ready_at, exclusive }) = lane.suspects.get(&seq) else { continue };
             if exclusive && room != SuspectRoom::Alone {
-                return SuspectPick::DrainFirst;
+                return SuspectPick::DrainFirst(lane_id, seq);
             }
             lane.suspects.remove(&seq);
             queue.ready -= 1;
@@ -651,17 +698,14 @@ impl Lanes {
     /// The parks that cover a lane.
     pub fn parks_of(&self, lane: LaneId) -> Vec<&Park> {
         let Some(key) = self.lane_key(lane) else { return vec![] };
-        let name = self.queues.get(&key.queue).map(|q| &q.name);
-        let mut scopes = vec![ParkScope::Group(key.group.clone())];
-        scopes.extend(name.map(|n| ParkScope::Queue(n.clone())));
-        if let Some(c) = &key.connector {
-            scopes.push(ParkScope::Connector(c.clone()));
-            scopes.push(ParkScope::GroupOnConnector(key.group.clone(), c.clone()));
-        }
-        let of = |s: ParkScope| {
-            self.parks.range((s.clone(), String::new())..).take_while(move |((k, _), _)| *k == s).map(|(_, p)| p)
-        };
-        scopes.into_iter().flat_map(of).collect()
+        let queue = self.queues.get(&key.queue).map(|q| ParkScope::Queue(q.name.clone()));
+        scopes_of(key).into_iter().chain(queue).flat_map(|scope| self.parks_on(scope)).collect()
+    }
+
+    /// The parks of exactly this scope.
+    fn parks_on(&self, scope: ParkScope) -> impl Iterator<Item = &Park> {
+        let first = (scope.clone(), String::new());
+        self.parks.range(first..).take_while(move |((s, _), _)| *s == scope).map(|(_, park)| park)
     }
 
     /// Parks of a queue itself: pauses.
@@ -674,7 +718,8 @@ impl Lanes {
     /// Ends the parks whose time has come and lets lanes age. Returns the ended parks.
     pub fn advance(&mut self, now: Timestamp) -> Vec<Park> {
         let mut ended = vec![];
-        while let Some((_, scope, by)) = self.park_ends.first().filter(|(until, _, _)| *until <= now).cloned() {
+        while let Some((_, scope, by)) = self.park_ends.first().filter(|(until, _, _)| *until <= now).cloned()
+        {
             ended.extend(self.unpark(&scope, &by, now));
         }
         while let Some(&(_, lane)) = self.ageing.first().filter(|(at, _)| *at <= now) {
@@ -688,7 +733,7 @@ impl Lanes {
         for queue in self.queues.values_mut() {
             queue.window.rebase(now);
         }
-        let lanes: Vec<LaneId> = self.lanes.keys().copied().collect();
+        let lanes: BTreeSet<LaneId> = self.lanes.keys().copied().collect();
         for lane in lanes {
             if let Some(l) = self.lanes.get_mut(&lane) {
                 for at in l.ready.values_mut() {
@@ -700,11 +745,12 @@ impl Lanes {
     }
 
     /// When a claim on these queues may find something that it would not find now.
-    pub fn next_wakeup(&self, queues: &[(QueueId, u32)]) -> Option<Timestamp> {
+    pub fn next_wakeup(&self, queues: &[(QueueId, u32)], now: Timestamp) -> Option<Timestamp> {
         let park = self.park_ends.first().map(|(at, _, _)| *at);
         let limiter = queues.iter().filter_map(|(id, _)| {
             let q = self.queues.get(id).filter(|q| q.ready > 0)?;
-            q.window.free_at(q.settings.limiter?)
+            // A window nobody looked at since may have been free for long: that is no reason to wake up.
+            q.window.free_at(q.settings.limiter?).filter(|at| *at > now)
         });
         limiter.chain(park).min()
     }
@@ -759,9 +805,11 @@ impl Lanes {
             lane.suspect = suspect;
         }
 
-        let head = lane.ready.first_key_value().map(|(_, at)| *at).filter(|_| open);
+        let passed = lane.passed_head.unwrap_or(Timestamp(i64::MAX));
+        let head = lane.ready.first_key_value().map(|(_, at)| passed.min(*at)).filter(|_| open);
         if let Some((level, vtime)) = lane.active {
             queue.active.remove(&(level, vtime, id));
+            queue.active_at[usize::from(level - 1)] -= 1;
         }
         let before = lane.active.take();
         let mut age_at = None;
@@ -779,6 +827,7 @@ impl Lanes {
             }
             lane.active = Some((level, lane.vtime[at]));
             queue.active.insert((level, lane.vtime[at], id));
+            queue.active_at[at] += 1;
         }
         if age_at != lane.age_at {
             if let Some(old) = lane.age_at {
@@ -792,15 +841,28 @@ impl Lanes {
     }
 }
 
+/// The scopes, other than its queue, whose parks cover a lane.
+fn scopes_of(key: &LaneKey) -> Vec<ParkScope> {
+    let mut scopes = vec![ParkScope::Group(key.group.clone())];
+    if let Some(c) = &key.connector {
+        scopes.push(ParkScope::Connector(c.clone()));
+        scopes.push(ParkScope::GroupOnConnector(key.group.clone(), c.clone()));
+    }
+    scopes
+}
+
 fn group_limit(settings: &QueueSettings, group: &GroupKey) -> Option<u32> {
     settings.group_concurrency.filter(|_| !group.is_none())
 }
 
-fn prune_index<K: std::hash::Hash + Eq>(index: &mut HashMap<K, Vec<LaneId>>, key: &K, id: LaneId) {
-    if let Some(list) = index.get_mut(key) {
-        list.retain(|l| *l != id);
-        if list.is_empty() {
+fn prune_index<K: std::hash::Hash + Eq>(index: &mut HashMap<K, BTreeSet<LaneId>>, key: &K, id: LaneId) {
+    if let Some(lanes) = index.get_mut(key) {
+        lanes.remove(&id);
+        if lanes.is_empty() {
             index.remove(key);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,8 +32,12 @@ pub struct Lease {
 pub struct Running {
     /// The lease it is held under.
     pub lease: LeaseId,
-    /// Its lane, as it was claimed.
+    /// The lane it was enqueued to: its queue and group.
     pub lane: LaneId,
+    /// Number of this attempt.
+    pub attempt: u32,
+    /// Whether the job has a unique key, to be freed when it is finished.
+    pub unique: bool,
     /// Whether a cancel was asked for.
     pub cancel_requested: bool,
 }
@@ -55,16 +59,14 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Adds a lease whose jobs run in these lanes.
-    pub fn add(&mut self, lease: Lease, lanes: impl IntoIterator<Item = (Seq, LaneId)>) {
+    /// Adds a lease with what it holds.
+    pub fn add(&mut self, lease: Lease, running: impl IntoIterator<Item = (Seq, Running)>) {
         self.by_expiry.insert((lease.until, lease.id));
         let process = self.processes.entry(lease.process).or_default();
         process.leases += 1;
         process.lone += u32::from(lease.lone.is_some());
         process.exclusive += u32::from(lease.lone == Some(Exclusive(true)));
-        for (seq, lane) in lanes {
-            self.running.insert(seq, Running { lease: lease.id, lane, cancel_requested: false });
-        }
+        self.running.extend(running);
         self.by_id.insert(lease.id, lease);
     }
 

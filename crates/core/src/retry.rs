@@ -82,7 +82,11 @@ impl RetryPolicy {
 
     /// Three attempts, exponential from 2 s: what queues use that name nothing (J12).
     pub fn standard() -> Self {
-        Self::plain(3, Backoff::Exponential { base_ms: 2_000, factor: 2.0, cap_ms: 3_600_000 }, Jitter::PlusTenth)
+        Self::plain(
+            3,
+            Backoff::Exponential { base_ms: 2_000, factor: 2.0, cap_ms: 3_600_000 },
+            Jitter::PlusTenth,
+        )
     }
 
     /// The policy with this name, of those that ship (S1 §3.2).
@@ -284,7 +288,10 @@ mod tests {
         let queue = RetryPolicy::standard();
         let net = Failure::new(Category::TransientNetwork, "ECONNRESET", "reset");
         for n in 1..6 {
-            assert!(matches!(decide(&attempt(&net, n, &queue), NOW, &mut Seed::new(1)), RetryDecision::At(_)), "{n}");
+            assert!(
+                matches!(decide(&attempt(&net, n, &queue), NOW, &mut Seed::new(1)), RetryDecision::At(_)),
+                "{n}"
+            );
         }
         let sixth = decide(&attempt(&net, 6, &queue), NOW, &mut Seed::new(1));
         assert_eq!(sixth, RetryDecision::Dead(DeadReason::AttemptsUsed));
@@ -322,11 +329,15 @@ mod tests {
         let mut f = Failure::new(Category::TransientRateLimit, "RATE_LIMITED", "");
         for seed in 0..200 {
             f.retry_at = Some(NOW.plus_ms(90_000));
-            let RetryDecision::At(t) = decide(&attempt(&f, 1, &queue), NOW, &mut Seed::new(seed)) else { panic!() };
+            let RetryDecision::At(t) = decide(&attempt(&f, 1, &queue), NOW, &mut Seed::new(seed)) else {
+                panic!()
+            };
             assert!((90_000..=99_000).contains(&t.since(NOW)), "{}", t.since(NOW));
             for absurd in [NOW.plus_ms(25 * 3_600_000), NOW.plus_ms(-5)] {
                 f.retry_at = Some(absurd);
-                let RetryDecision::At(t) = decide(&attempt(&f, 1, &queue), NOW, &mut Seed::new(seed)) else { panic!() };
+                let RetryDecision::At(t) = decide(&attempt(&f, 1, &queue), NOW, &mut Seed::new(seed)) else {
+                    panic!()
+                };
                 assert!((2_500..=5_000).contains(&t.since(NOW)), "{}", t.since(NOW));
             }
         }

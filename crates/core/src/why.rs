@@ -124,15 +124,24 @@ impl Why {
     /// The explanation for people, seen at `now`.
     pub fn sentence(&self, now: Timestamp) -> String {
         let queue = &self.queue;
-        let next = self.expected_start.map_or(String::new(), |t| format!(" Expected start {}.", when(t, now)));
+        let next =
+            self.expected_start.map_or(String::new(), |t| format!(" Expected start {}.", when(t, now)));
         match &self.cause {
             Cause::Blocked => "Waits for other jobs to finish.".into(),
-            Cause::Delayed => format!("Delayed; starts {}.", self.expected_start.map_or("later".into(), |t| when(t, now))),
+            Cause::Delayed => {
+                format!("Delayed; starts {}.", self.expected_start.map_or("later".into(), |t| when(t, now)))
+            }
             Cause::Retry { next_attempt, error } => {
                 let because = error.as_ref().map_or(String::new(), |e| {
                     format!(" because attempt {} failed with {}: {}", e.attempt, e.code, one_line(&e.message))
                 });
-                let at = self.expected_start.map_or("soon".into(), |t| when(t, now));
+                let at = match self.expected_start {
+                    Some(t) if t.since(now) < -1_000 => {
+                        format!("due {} and not picked up by a worker yet", when(t, now))
+                    }
+                    Some(t) => when(t, now),
+                    None => "soon".into(),
+                };
                 format!("Waits for attempt {next_attempt} of {}, {at},{because}.", self.max_attempts)
             }
             Cause::Snoozed { reason, times } => {
@@ -144,20 +153,33 @@ impl Why {
                     let until = p.until.map_or("until it is resumed".into(), |t| until(t, now));
                     let paused = matches!(p.scope, crate::job::ParkScope::Queue(_)) && p.until.is_none();
                     let verb = if paused { "paused" } else { "parked" };
-                    format!("{} is {verb} {until} by {}: {}", capital(&p.scope.to_string()), p.by, one_line(&p.reason))
+                    format!(
+                        "{} is {verb} {until} by {}: {}",
+                        capital(&p.scope.to_string()),
+                        p.by,
+                        one_line(&p.reason)
+                    )
                 };
                 let all: Vec<String> = parks.iter().map(one).collect();
                 format!("{}.{next}", all.join("; "))
             }
             Cause::GroupFull { group, running, limit } => {
-                format!("Group {group} is at its limit: {running} of {limit} running in queue {queue}. Starts when one of them ends.{next}")
+                format!(
+                    "Group {group} is at its limit: {running} of {limit} running in queue {queue}. Starts when one of them ends.{next}"
+                )
             }
             Cause::QueueFull { limit } => {
-                format!("Queue {queue} is at its limit: {limit} of {limit} running. Starts when one of them ends.{next}")
+                format!(
+                    "Queue {queue} is at its limit: {limit} of {limit} running. Starts when one of them ends.{next}"
+                )
             }
             Cause::Limited { limiter, free_at } => format!(
-                "Queue {queue} has used its {} starts per {}; the next is allowed {}.{next}",
-                limiter.max,
+                "Queue {queue} has used its {} per {}; the next is allowed {}.{next}",
+                if limiter.max == 1 {
+                    "one start".into()
+                } else {
+                    format!("{} starts", grouped(limiter.max.into()))
+                },
                 Millis(limiter.per_ms),
                 when(*free_at, now)
             ),
@@ -175,9 +197,19 @@ impl Why {
                 }
                 format!("Behind {} in queue {queue}.{next}", parts.join(" and "))
             }
-            Cause::Next => format!("Ready: next in line of queue {queue}; starts when a worker is free.{next}"),
+            Cause::Next => {
+                format!("Ready: next in line of queue {queue}; starts when a worker is free.{next}")
+            }
+            Cause::Running { worker, lease_until, .. } if lease_until.since(now) < -1_000 => format!(
+                "Held by {worker}, whose lease ended {}: it is gone. Runs again as soon as a worker looks.",
+                when(*lease_until, now)
+            ),
             Cause::Running { worker, since, lease_until, cancel_requested } => {
-                let cancel = if *cancel_requested { " A cancel was asked for; the handler has been told." } else { "" };
+                let cancel = if *cancel_requested {
+                    " A cancel was asked for; the handler has been told."
+                } else {
+                    ""
+                };
                 format!(
                     "Running on {worker}, started {}: attempt {} of {}, lease held {}.{cancel}",
                     when(*since, now),
@@ -186,7 +218,9 @@ impl Why {
                     until(*lease_until, now)
                 )
             }
-            Cause::Completed { at } => format!("Completed {}, on attempt {}.", when(*at, now), self.attempt.max(1)),
+            Cause::Completed { at } => {
+                format!("Completed {}, on attempt {}.", when(*at, now), self.attempt.max(1))
+            }
             Cause::Cancelled { at, note } => {
                 let note = note.as_ref().map_or(String::new(), |n| format!(": {}", one_line(n)));
                 format!("Cancelled {}{note}.", when(*at, now))
@@ -263,7 +297,8 @@ mod tests {
 
     fn why(cause: Cause, expected_start: Option<Timestamp>) -> String {
         let queue = QueueName::new("billing").unwrap();
-        Why { cause, queue, priority: Priority::Medium, expected_start, attempt: 2, max_attempts: 6 }.sentence(NOW)
+        Why { cause, queue, priority: Priority::Medium, expected_start, attempt: 2, max_attempts: 6 }
+            .sentence(NOW)
     }
 
     #[test]

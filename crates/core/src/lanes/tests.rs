@@ -1,0 +1,264 @@
+use super::*;
+
+const Q: QueueId = QueueId(1);
+
+struct World {
+    lanes: Lanes,
+    next: i64,
+    now: Timestamp,
+}
+
+impl World {
+    fn new(settings: QueueSettings) -> Self {
+        let mut lanes = Lanes::default();
+        let now = Timestamp(1_000_000);
+        lanes.put_queue(Q, &QueueName::new("q").unwrap(), &settings, now);
+        Self { lanes, next: 0, now }
+    }
+
+    fn lane(&mut self, group: &str, priority: Priority) -> LaneId {
+        self.lane_on(group, None, priority)
+    }
+
+    fn lane_on(&mut self, group: &str, connector: Option<&str>, priority: Priority) -> LaneId {
+        let connector = connector.map(|c| ConnectorName::new(c).unwrap());
+        let key = LaneKey { queue: Q, group: GroupKey::new(group).unwrap(), connector, priority };
+        self.lanes.find_lane(&key).unwrap_or_else(|| {
+            let id = LaneId(self.lanes.lanes.len() as u32 + 1);
+            self.lanes.add_lane(id, key);
+            id
+        })
+    }
+
+    fn add(&mut self, lane: LaneId, n: usize) {
+        for _ in 0..n {
+            self.next += 1;
+            self.lanes.add_ready(lane, Seq(self.next), self.now, self.now);
+        }
+    }
+
+    fn claim(&mut self, max: u32) -> Vec<Picked> {
+        self.lanes.advance(self.now);
+        self.lanes.claim(&Appetite { queues: &[(Q, u32::MAX)], max }, self.now)
+    }
+}
+
+fn count(picked: &[Picked], lane: LaneId) -> usize {
+    picked.iter().filter(|p| p.lane == lane).count()
+}
+
+#[test]
+fn small_groups_are_served_long_before_a_huge_one_ends() {
+    let mut w = World::new(QueueSettings::default());
+    let huge = w.lane("huge", Priority::Medium);
+    w.add(huge, 100_000);
+    let small: Vec<LaneId> = (0..50).map(|i| w.lane(&format!("g{i}"), Priority::Medium)).collect();
+    for lane in &small {
+        w.add(*lane, 10);
+    }
+    let mut picked = vec![];
+    while picked.len() < 2_000 {
+        picked.extend(w.claim(100));
+    }
+    for lane in small {
+        assert_eq!(count(&picked[..2_000], lane), 10);
+    }
+}
+
+#[test]
+fn a_lane_that_wakes_comes_with_the_next_claim() {
+    let mut w = World::new(QueueSettings::default());
+    let busy = w.lane("busy", Priority::Medium);
+    w.add(busy, 10_000);
+    for _ in 0..50 {
+        assert_eq!(w.claim(100).len(), 100);
+    }
+    let lone = w.lane("lone", Priority::Medium);
+    w.add(lone, 1);
+    assert_eq!(count(&w.claim(100), lone), 1);
+}
+
+#[test]
+fn priorities_come_first_and_lanes_are_first_in_first_out() {
+    let mut w = World::new(QueueSettings::default());
+    let low = w.lane("a", Priority::Low);
+    let high = w.lane("a", Priority::High);
+    w.add(low, 5);
+    w.add(high, 5);
+    let picked = w.claim(8);
+    assert!(picked[..5].iter().all(|p| p.lane == high) && picked[5..].iter().all(|p| p.lane == low));
+    assert!(picked[..5].windows(2).all(|p| p[0].seq < p[1].seq));
+}
+
+#[test]
+fn the_lowest_priority_is_served_within_the_ageing_bound() {
+    let settings = QueueSettings { max_wait_ms: 40_000, ..QueueSettings::default() };
+    let mut w = World::new(settings);
+    let low = w.lane("patient", Priority::Low);
+    w.add(low, 1);
+    let arrived = w.now;
+    // Critical work at 120 % of what is claimed, for ever.
+    let critical = w.lane("pushy", Priority::Critical);
+    let served = loop {
+        w.add(critical, 12);
+        let picked = w.claim(10);
+        if count(&picked, low) > 0 {
+            break w.now;
+        }
+        assert_eq!(picked.len(), 10);
+        w.now = w.now.plus_ms(100);
+        assert!(w.now.since(arrived) < 60_000, "starved");
+    };
+    // Level with the highest after three quarters of max_wait; then the next claim.
+    assert_eq!(served.since(arrived), 30_000);
+}
+
+#[test]
+fn an_aged_lane_does_not_take_over() {
+    let settings = QueueSettings { max_wait_ms: 4_000, ..QueueSettings::default() };
+    let mut w = World::new(settings);
+    let low = w.lane("old", Priority::Low);
+    w.add(low, 10_000);
+    w.now = w.now.plus_ms(60_000);
+    let critical = w.lane("new", Priority::Critical);
+    w.add(critical, 10_000);
+    let picked: Vec<Picked> = (0..20).flat_map(|_| w.claim(100)).collect();
+    let share = count(&picked, critical);
+    assert!((900..=1_100).contains(&share), "{share}");
+}
+
+#[test]
+fn group_limits_hold_over_all_priorities_and_free_up_at_once() {
+    let settings = QueueSettings { group_concurrency: Some(3), ..QueueSettings::default() };
+    let mut w = World::new(settings);
+    let (a_high, a_low, b) =
+        (w.lane("a", Priority::High), w.lane("a", Priority::Low), w.lane("b", Priority::Low));
+    w.add(a_high, 2);
+    w.add(a_low, 5);
+    w.add(b, 1);
+    let picked = w.claim(100);
+    assert_eq!((count(&picked, a_high), count(&picked, a_low), count(&picked, b)), (2, 1, 1));
+    assert!(w.claim(100).is_empty());
+    w.lanes.finished(a_high, w.now);
+    assert_eq!(w.claim(100).len(), 1);
+    // The unnamed group has no group limit.
+    let none = w.lane("", Priority::Low);
+    w.add(none, 10);
+    assert_eq!(w.claim(100).len(), 10);
+}
+
+#[test]
+fn the_limiter_is_exact_in_every_window() {
+    let limiter = Limiter { max: 10, per_ms: 1_000 };
+    let settings = QueueSettings { limiter: Some(limiter), ..QueueSettings::default() };
+    let mut w = World::new(settings);
+    let lane = w.lane("a", Priority::Medium);
+    w.add(lane, 1_000);
+    let mut starts: Vec<i64> = vec![];
+    for step in 0..500 {
+        w.now = w.now.plus_ms(37 * (step % 3));
+        starts.extend(w.claim(1 + step as u32 % 7).iter().map(|_| w.now.0));
+    }
+    for at in &starts {
+        let inside = starts.iter().filter(|t| (*at - 1_000 < **t) && **t <= *at).count();
+        assert!(inside <= 10, "{inside}");
+    }
+    let spent = w.now.since(Timestamp(1_000_000));
+    assert!(starts.len() as i64 >= spent / 1_000 * 10, "{} in {spent} ms", starts.len());
+}
+
+#[test]
+fn parks_of_every_scope_stop_a_lane_and_removing_one_leaves_the_others() {
+    let mut w = World::new(QueueSettings::default());
+    let lane = w.lane_on("acme", Some("shopify"), Priority::Medium);
+    let other = w.lane_on("other", Some("meli"), Priority::Medium);
+    w.add(lane, 1);
+    w.add(other, 1);
+    let (group, connector) = (GroupKey::new("acme").unwrap(), ConnectorName::new("shopify").unwrap());
+    let scopes = [
+        ParkScope::Group(group.clone()),
+        ParkScope::Connector(connector.clone()),
+        ParkScope::GroupOnConnector(group, connector),
+        ParkScope::Queue(QueueName::new("q").unwrap()),
+    ];
+    for scope in &scopes {
+        let park = Park { scope: scope.clone(), by: "t".into(), reason: String::new(), until: None };
+        w.lanes.park(park, w.now);
+    }
+    assert!(w.claim(10).is_empty());
+    assert_eq!(w.lanes.parks_of(lane).len(), 4);
+    assert_eq!(w.lanes.parks_of(other).len(), 1);
+    w.lanes.unpark(&scopes[3], "t", w.now);
+    assert_eq!(w.claim(10).iter().map(|p| p.lane).collect::<Vec<_>>(), vec![other]);
+    for scope in &scopes[..2] {
+        w.lanes.unpark(scope, "t", w.now);
+        assert!(w.claim(10).is_empty());
+    }
+    w.lanes.unpark(&scopes[2], "t", w.now);
+    assert_eq!(w.claim(10).len(), 1);
+}
+
+#[test]
+fn a_park_ends_by_itself_and_covers_lanes_that_come_later() {
+    let mut w = World::new(QueueSettings::default());
+    let scope = ParkScope::Group(GroupKey::new("late").unwrap());
+    let until = w.now.plus_ms(5_000);
+    w.lanes.park(Park { scope, by: "gate".into(), reason: String::new(), until: Some(until) }, w.now);
+    let lane = w.lane("late", Priority::Medium);
+    w.add(lane, 1);
+    assert!(w.claim(10).is_empty());
+    assert_eq!(w.lanes.next_wakeup(&[(Q, 1)], w.now), Some(until));
+    w.now = until;
+    assert_eq!(w.claim(10).len(), 1);
+}
+
+#[test]
+fn queues_share_a_worker_by_weight() {
+    let mut w = World::new(QueueSettings { weight: 3, ..QueueSettings::default() });
+    let other = QueueId(2);
+    w.lanes.put_queue(other, &QueueName::new("r").unwrap(), &QueueSettings::default(), w.now);
+    let heavy = w.lane("a", Priority::Medium);
+    w.add(heavy, 10_000);
+    let key = LaneKey { queue: other, group: GroupKey::none(), connector: None, priority: Priority::Medium };
+    w.lanes.add_lane(LaneId(99), key);
+    w.add(LaneId(99), 10_000);
+    let queues = [(Q, u32::MAX), (other, u32::MAX)];
+    let picked: Vec<Picked> =
+        (0..40).flat_map(|_| w.lanes.claim(&Appetite { queues: &queues, max: 100 }, w.now)).collect();
+    let share = count(&picked, heavy) as f64 / picked.len() as f64;
+    assert!((0.7..0.8).contains(&share), "{share}");
+}
+
+#[test]
+fn parked_groups_do_not_slow_a_claim_down() {
+    // Counts the lanes a claim can see at all: none of the parked ones.
+    let mut w = World::new(QueueSettings::default());
+    for i in 0..10_000 {
+        let lane = w.lane(&format!("p{i}"), Priority::Medium);
+        w.add(lane, 2);
+        let scope = ParkScope::Group(GroupKey::new(format!("p{i}")).unwrap());
+        w.lanes.park(Park { scope, by: "gate".into(), reason: String::new(), until: None }, w.now);
+    }
+    let lane = w.lane("free", Priority::Medium);
+    w.add(lane, 5);
+    assert_eq!(w.lanes.queues[&Q].active.len(), 1);
+    assert_eq!(w.lanes.ageing.len(), 1);
+    assert_eq!(w.claim(100).len(), 5);
+}
+
+#[test]
+fn an_older_job_that_comes_back_does_not_make_its_lane_young_again() {
+    let settings = QueueSettings { max_wait_ms: 40_000, ..QueueSettings::default() };
+    let mut w = World::new(settings);
+    let low = w.lane("patient", Priority::Low);
+    w.add(low, 2);
+    let first = w.claim(1)[0];
+    w.now = w.now.plus_ms(30_000);
+    // The first one was snoozed and comes back before the second had its turn.
+    w.lanes.finished(low, w.now);
+    w.lanes.add_ready(low, first.seq, w.now, w.now);
+    let critical = w.lane("pushy", Priority::Critical);
+    w.add(critical, 100);
+    assert_eq!(w.lanes.lanes[&low].active.unwrap().0, 1, "the second job has waited long enough");
+    assert!(count(&w.claim(40), low) > 0);
+}
