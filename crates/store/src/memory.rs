@@ -1,3 +1,507 @@
-//! stub
-/// x
-pub struct MemoryStore;
+//! The reference model: the machine over rows in memory. It says what every other store must answer.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq, TenantId, UniqueKey};
+use tidegate_core::job::{DeadLetter, Job, Park, ParkScope, Priority, State};
+use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
+use tidegate_core::limits;
+use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::time::Timestamp;
+use tidegate_core::why::Why;
+
+use crate::machine::Machine;
+use crate::params::{
+    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
+    NewJob, Page, QueueView, Recover, Recovered, Report, Resolve, Settle, Settled, Totals,
+};
+use crate::rows::{
+    ClaimRows, DoneRow, JobRow, JobRows, KindId, LeaseRow, NameRows, Names, Scanned, ScannedState, StateRow,
+    Stored, TenantNo, TimeRows, UniqueRow,
+};
+use crate::traits::{Jobs, Letters, Registry, Store, Upkeep};
+use crate::{Error, Result, Signals};
+
+/// Lease numbers of one run.
+const LEASES_PER_RUN: i64 = 1 << 40;
+
+/// Rows in memory.
+#[derive(Debug, Default)]
+pub struct MemoryRows {
+    jobs: BTreeMap<Seq, JobRow>,
+    ids: HashMap<JobId, Seq>,
+    states: HashMap<Seq, StateRow>,
+    delayed: BTreeSet<(Timestamp, Seq)>,
+    done: BTreeMap<Seq, DoneRow>,
+    done_order: BTreeSet<(Timestamp, Seq)>,
+    leases: BTreeMap<LeaseId, LeaseRow>,
+    uniques: HashMap<(KindId, UniqueKey), UniqueRow>,
+    queues: BTreeMap<QueueId, (QueueName, QueueSettings)>,
+    kinds: BTreeMap<KindId, (KindName, KindSettings)>,
+    tenants: BTreeMap<TenantNo, TenantId>,
+    lanes: BTreeMap<LaneId, LaneKey>,
+    parks: BTreeMap<(ParkScope, String), Park>,
+    starts: BTreeMap<(QueueId, Timestamp), u32>,
+    reserved: i64,
+    runs: i64,
+}
+
+impl JobRows for MemoryRows {
+    fn insert_job(&mut self, seq: Seq, row: &JobRow) -> Result<()> {
+        if self.ids.contains_key(&row.id) {
+            return Err(Error::internal(format!("job {} exists", row.id)));
+        }
+        self.ids.insert(row.id, seq);
+        self.jobs.insert(seq, row.clone());
+        Ok(())
+    }
+
+    fn job(&mut self, seq: Seq) -> Result<Option<JobRow>> {
+        Ok(self.jobs.get(&seq).cloned())
+    }
+
+    fn find_job(&mut self, id: JobId) -> Result<Option<Seq>> {
+        Ok(self.ids.get(&id).copied())
+    }
+
+    fn delete_job(&mut self, seq: Seq) -> Result<()> {
+        if let Some(row) = self.jobs.remove(&seq) {
+            self.ids.remove(&row.id);
+        }
+        self.states.remove(&seq);
+        if let Some(done) = self.done.remove(&seq) {
+            self.done_order.remove(&(done.at, seq));
+        }
+        Ok(())
+    }
+
+    fn state(&mut self, seq: Seq) -> Result<Option<StateRow>> {
+        Ok(self.states.get(&seq).cloned())
+    }
+
+    fn put_state(&mut self, seq: Seq, row: &StateRow) -> Result<()> {
+        self.states.insert(seq, row.clone());
+        Ok(())
+    }
+
+    fn jobs_of_tenant(
+        &mut self,
+        tenant: TenantNo,
+        after: Seq,
+        scan: usize,
+    ) -> Result<(Vec<Seq>, Option<Seq>)> {
+        let seen: Vec<_> =
+            self.jobs.range(Seq(after.0 + 1)..).take(scan).map(|(s, r)| (*s, r.tenant)).collect();
+        let next = if seen.len() == scan { seen.last().map(|(s, _)| *s) } else { None };
+        Ok((seen.into_iter().filter(|(_, t)| *t == Some(tenant)).map(|(s, _)| s).collect(), next))
+    }
+
+    fn reserved_seq(&mut self) -> Result<Seq> {
+        Ok(Seq(self.reserved))
+    }
+
+    fn reserve_seq(&mut self, upto: Seq) -> Result<()> {
+        self.reserved = upto.0;
+        Ok(())
+    }
+
+    fn scan(&mut self, visit: &mut dyn FnMut(Scanned)) -> Result<()> {
+        let delayed: BTreeSet<Seq> = self.delayed.iter().map(|(_, s)| *s).collect();
+        for (seq, row) in &self.jobs {
+            let stored = match self.done.get(seq) {
+                Some(done) => Stored::Finished(done.state),
+                None if delayed.contains(seq) => Stored::Delayed,
+                None => Stored::Open,
+            };
+            let state = self.states.get(seq).map(|s| ScannedState {
+                lane: s.lane,
+                settled: s.settled,
+                suspect: s.suspect,
+                lone_stalls: s.lone_stalls,
+                run_at: s.run_at,
+            });
+            visit(Scanned {
+                seq: *seq,
+                lane: row.lane,
+                tenant: row.tenant,
+                run_at: row.run_at,
+                stored,
+                state,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl TimeRows for MemoryRows {
+    fn delay(&mut self, run_at: Timestamp, seq: Seq) -> Result<()> {
+        self.delayed.insert((run_at, seq));
+        Ok(())
+    }
+
+    fn undelay(&mut self, run_at: Timestamp, seq: Seq) -> Result<bool> {
+        Ok(self.delayed.remove(&(run_at, seq)))
+    }
+
+    fn take_due(&mut self, now: Timestamp, limit: usize) -> Result<Vec<(Timestamp, Seq)>> {
+        let due: Vec<_> = self.delayed.iter().take_while(|(at, _)| *at <= now).take(limit).copied().collect();
+        for entry in &due {
+            self.delayed.remove(entry);
+        }
+        Ok(due)
+    }
+
+    fn next_due(&mut self) -> Result<Option<Timestamp>> {
+        Ok(self.delayed.first().map(|(at, _)| *at))
+    }
+
+    fn insert_done(&mut self, seq: Seq, row: &DoneRow) -> Result<()> {
+        self.done.insert(seq, row.clone());
+        self.done_order.insert((row.at, seq));
+        Ok(())
+    }
+
+    fn done(&mut self, seq: Seq) -> Result<Option<DoneRow>> {
+        Ok(self.done.get(&seq).cloned())
+    }
+
+    fn put_letter(&mut self, seq: Seq, letter: &DeadLetter) -> Result<()> {
+        if let Some(done) = self.done.get_mut(&seq) {
+            done.letter = Some(Box::new(letter.clone()));
+        }
+        Ok(())
+    }
+
+    fn oldest_done(&mut self, queue: QueueId, limit: usize) -> Result<Vec<(Timestamp, Seq, State)>> {
+        let of_queue = self.done_order.iter().filter_map(|(at, seq)| {
+            let done = self.done.get(seq).filter(|d| d.queue == queue && d.state != State::Dead)?;
+            Some((*at, *seq, done.state))
+        });
+        Ok(of_queue.take(limit).collect())
+    }
+
+    fn oldest_dead(&mut self, limit: usize) -> Result<Vec<(Timestamp, Seq, QueueId)>> {
+        let dead = self.done_order.iter().filter_map(|(at, seq)| {
+            let done = self.done.get(seq).filter(|d| d.state == State::Dead)?;
+            Some((*at, *seq, done.queue))
+        });
+        Ok(dead.take(limit).collect())
+    }
+}
+
+impl ClaimRows for MemoryRows {
+    fn put_lease(&mut self, row: &LeaseRow) -> Result<()> {
+        self.leases.insert(row.id, row.clone());
+        Ok(())
+    }
+
+    fn extend_lease(&mut self, id: LeaseId, until: Timestamp) -> Result<()> {
+        if let Some(lease) = self.leases.get_mut(&id) {
+            lease.until = until;
+        }
+        Ok(())
+    }
+
+    fn delete_lease(&mut self, id: LeaseId) -> Result<()> {
+        self.leases.remove(&id);
+        Ok(())
+    }
+
+    fn leases(&mut self) -> Result<Vec<LeaseRow>> {
+        Ok(self.leases.values().cloned().collect())
+    }
+
+    fn first_lease(&mut self) -> Result<LeaseId> {
+        self.runs += 1;
+        Ok(LeaseId(self.runs * LEASES_PER_RUN))
+    }
+
+    fn unique(&mut self, kind: KindId, key: &UniqueKey) -> Result<Option<UniqueRow>> {
+        Ok(self.uniques.get(&(kind, key.clone())).copied())
+    }
+
+    fn put_unique(&mut self, kind: KindId, key: &UniqueKey, row: UniqueRow) -> Result<()> {
+        self.uniques.insert((kind, key.clone()), row);
+        Ok(())
+    }
+
+    fn delete_unique(&mut self, kind: KindId, key: &UniqueKey, seq: Seq) -> Result<()> {
+        if self.uniques.get(&(kind, key.clone())).is_some_and(|row| row.seq == seq) {
+            self.uniques.remove(&(kind, key.clone()));
+        }
+        Ok(())
+    }
+
+    fn expire_uniques(&mut self, now: Timestamp, limit: usize) -> Result<u64> {
+        let over = |row: &UniqueRow| row.expires.is_some_and(|at| at <= now);
+        let mut keys: Vec<_> =
+            self.uniques.iter().filter(|(_, r)| over(r)).map(|(k, r)| (r.expires, k.clone())).collect();
+        keys.sort();
+        keys.truncate(limit);
+        for (_, key) in &keys {
+            self.uniques.remove(key);
+        }
+        Ok(keys.len() as u64)
+    }
+}
+
+impl NameRows for MemoryRows {
+    fn names(&mut self) -> Result<Names> {
+        Ok(Names {
+            queues: self.queues.iter().map(|(id, (n, s))| (*id, n.clone(), s.clone())).collect(),
+            kinds: self.kinds.iter().map(|(id, (n, s))| (*id, n.clone(), s.clone())).collect(),
+            tenants: self.tenants.iter().map(|(id, n)| (*id, n.clone())).collect(),
+            lanes: self.lanes.iter().map(|(id, k)| (*id, k.clone())).collect(),
+            parks: self.parks.values().cloned().collect(),
+            starts: self.starts.iter().map(|((id, at), n)| (*id, *at, *n)).collect(),
+        })
+    }
+
+    fn put_queue(&mut self, id: QueueId, name: &QueueName, settings: &QueueSettings) -> Result<()> {
+        self.queues.insert(id, (name.clone(), settings.clone()));
+        Ok(())
+    }
+
+    fn put_kind(&mut self, id: KindId, name: &KindName, settings: &KindSettings) -> Result<()> {
+        self.kinds.insert(id, (name.clone(), settings.clone()));
+        Ok(())
+    }
+
+    fn put_tenant(&mut self, id: TenantNo, name: &TenantId) -> Result<()> {
+        self.tenants.insert(id, name.clone());
+        Ok(())
+    }
+
+    fn delete_tenant(&mut self, id: TenantNo) -> Result<()> {
+        self.tenants.remove(&id);
+        Ok(())
+    }
+
+    fn put_lane(&mut self, id: LaneId, key: &LaneKey) -> Result<()> {
+        self.lanes.insert(id, key.clone());
+        Ok(())
+    }
+
+    fn delete_lane(&mut self, id: LaneId) -> Result<()> {
+        self.lanes.remove(&id);
+        Ok(())
+    }
+
+    fn put_park(&mut self, park: &Park) -> Result<()> {
+        self.parks.insert((park.scope.clone(), park.by.clone()), park.clone());
+        Ok(())
+    }
+
+    fn delete_park(&mut self, scope: &ParkScope, by: &str) -> Result<()> {
+        self.parks.remove(&(scope.clone(), by.to_owned()));
+        Ok(())
+    }
+
+    fn add_starts(&mut self, queue: QueueId, at: Timestamp, n: u32) -> Result<()> {
+        *self.starts.entry((queue, at)).or_default() += n;
+        Ok(())
+    }
+
+    fn drop_starts(&mut self, queue: QueueId, upto: Timestamp) -> Result<()> {
+        self.starts.retain(|(q, at), _| *q != queue || *at > upto);
+        Ok(())
+    }
+}
+
+/// A store in memory: for tests, and as the specification of the others.
+#[derive(Debug)]
+pub struct MemoryStore {
+    machine: Mutex<Option<Machine<MemoryRows>>>,
+    signals: Signals,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        // Rows in memory cannot fail to be read.
+        let machine = Machine::open(MemoryRows::default(), Timestamp(0)).ok();
+        Self { machine: Mutex::new(machine), signals: Signals::default() }
+    }
+
+    /// Forgets what a restart forgets and rebuilds it from the rows.
+    pub fn restart(&self, now: Timestamp) -> Result<()> {
+        let mut guard = self.lock();
+        let machine = guard.take().ok_or_else(closed)?;
+        *guard = Some(machine.reopen(now)?);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Machine<MemoryRows>>> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One operation, then its signals.
+    fn with<T>(&self, operation: impl FnOnce(&mut Machine<MemoryRows>) -> Result<T>) -> Result<T> {
+        let mut guard = self.lock();
+        let machine = guard.as_mut().ok_or_else(closed)?;
+        let reply = operation(machine);
+        let pending = machine.take_signals();
+        drop(guard);
+        if pending.work {
+            self.signals.work();
+        }
+        for id in pending.cancels {
+            self.signals.cancel(id);
+        }
+        reply
+    }
+}
+
+fn closed() -> Error {
+    Error::new(tidegate_core::codes::STORE_CLOSED, "the store is closed")
+}
+
+#[async_trait]
+impl Jobs for MemoryStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        self.with(|m| m.enqueue(jobs, now))
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        self.with(|m| m.claim(claim))
+    }
+
+    async fn settle(&self, settle: Settle) -> Result<Vec<Settled>> {
+        self.with(|m| m.settle(settle))
+    }
+
+    async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>> {
+        self.with(|m| m.heartbeat(leases, now))
+    }
+
+    async fn report(&self, reports: Vec<Report>, now: Timestamp) -> Result<Vec<bool>> {
+        self.with(|m| m.report(reports, now))
+    }
+
+    async fn cancel(&self, cancel: CancelJob) -> Result<CancelReply> {
+        self.with(|m| m.cancel(cancel))
+    }
+
+    async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {
+        self.with(|m| m.run_now(id, now))
+    }
+
+    async fn reprioritise(&self, id: JobId, priority: Priority, now: Timestamp) -> Result<()> {
+        self.with(|m| m.reprioritise(id, priority, now))
+    }
+
+    async fn get(&self, id: JobId) -> Result<Option<Job>> {
+        self.with(|m| m.get(id))
+    }
+
+    async fn search(&self, query: JobQuery) -> Result<Page> {
+        self.with(|m| {
+            let limit = query.limit.clamp(1, limits::MAX_PAGE);
+            let before = query.cursor.unwrap_or(Seq(i64::MAX));
+            let candidates: Vec<Seq> = m.rows_mut().jobs.range(..before).rev().map(|(s, _)| *s).collect();
+            let mut page = Page::default();
+            for seq in candidates {
+                let Some(job) = m.view(seq)?.filter(|job| query.matches(job)) else { continue };
+                if page.jobs.len() == limit {
+                    page.next = page.jobs.last().and_then(|j| m.rows_mut().ids.get(&j.id).copied());
+                    break;
+                }
+                page.jobs.push(job);
+            }
+            Ok(page)
+        })
+    }
+
+    async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
+        self.with(|m| m.why(id, now))
+    }
+}
+
+#[async_trait]
+impl Registry for MemoryStore {
+    async fn put_queue(&self, name: QueueName, settings: QueueSettings, now: Timestamp) -> Result<()> {
+        self.with(|m| m.put_queue(name, settings, now))
+    }
+
+    async fn settings(&self) -> Result<Vec<(QueueName, QueueSettings)>> {
+        self.with(Machine::settings)
+    }
+
+    async fn ensure_queue(&self, name: QueueName, now: Timestamp) -> Result<()> {
+        self.with(|m| m.ensure_queue(name, now))
+    }
+
+    async fn put_kind(&self, name: KindName, settings: KindSettings) -> Result<()> {
+        self.with(|m| m.put_kind(name, settings))
+    }
+
+    async fn queues(&self, now: Timestamp) -> Result<Vec<QueueView>> {
+        self.with(|m| m.queues(now))
+    }
+
+    async fn kinds(&self) -> Result<Vec<KindView>> {
+        self.with(Machine::kinds)
+    }
+
+    async fn park(&self, park: Park, now: Timestamp) -> Result<()> {
+        self.with(|m| m.park(park, now))
+    }
+
+    async fn unpark(&self, scope: ParkScope, by: String, now: Timestamp) -> Result<bool> {
+        self.with(|m| m.unpark(&scope, &by, now))
+    }
+
+    async fn parks(&self) -> Result<Vec<Park>> {
+        self.with(Machine::parks)
+    }
+}
+
+#[async_trait]
+impl Letters for MemoryStore {
+    async fn recover(&self, letters: Vec<Recover>, now: Timestamp) -> Result<Vec<Recovered>> {
+        self.with(|m| m.recover(letters, now))
+    }
+
+    async fn resolve(&self, resolve: Resolve) -> Result<()> {
+        self.with(|m| m.resolve(resolve))
+    }
+}
+
+#[async_trait]
+impl Upkeep for MemoryStore {
+    async fn advance(&self, now: Timestamp) -> Result<Advanced> {
+        self.with(|m| m.advance(now))
+    }
+
+    async fn prune(&self, limit: usize, now: Timestamp) -> Result<u64> {
+        self.with(|m| m.prune(limit, now))
+    }
+
+    async fn erase(&self, erase: Erase) -> Result<Erased> {
+        self.with(|m| m.erase(&erase))
+    }
+
+    async fn totals(&self) -> Result<Totals> {
+        self.with(Machine::totals)
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn signals(&self) -> &Signals {
+        &self.signals
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.lock().take();
+        Ok(())
+    }
+}

@@ -3,7 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::failure::{Category, ErrorEntry};
-use tidegate_core::ids::{JobId, KindName, LeaseId, ProcessId, QueueName, Seq, TenantId, UniqueKey, WorkerId};
+use tidegate_core::ids::{
+    JobId, KindName, LeaseId, ProcessId, QueueName, Seq, TenantId, UniqueKey, WorkerId,
+};
 use tidegate_core::job::{DeadLetter, LogLine, Park, ParkScope, Progress, ScheduledBecause, State, Unique};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::payload::Payload;
@@ -151,6 +153,8 @@ pub struct LeaseRow {
 pub struct UniqueRow {
     /// The job.
     pub seq: Seq,
+    /// Its id; a key held for a period can outlive the job's row.
+    pub id: JobId,
     /// When the key is free whatever becomes of the job.
     pub expires: Option<Timestamp>,
 }
@@ -211,8 +215,8 @@ pub struct Names {
     pub lanes: Vec<(LaneId, LaneKey)>,
     /// Parks.
     pub parks: Vec<Park>,
-    /// Windows of limiters.
-    pub windows: Vec<(QueueId, Vec<(Timestamp, u32)>)>,
+    /// Starts in the windows of limiters, oldest first for each queue.
+    pub starts: Vec<(QueueId, Timestamp, u32)>,
 }
 
 /// Rows of jobs.
@@ -221,6 +225,10 @@ pub trait JobRows {
     fn insert_job(&mut self, seq: Seq, row: &JobRow) -> Result<()>;
     /// Reads a job.
     fn job(&mut self, seq: Seq) -> Result<Option<JobRow>>;
+    /// Lane and tenant of a job, without its payload.
+    fn head(&mut self, seq: Seq) -> Result<Option<(LaneId, Option<TenantNo>)>> {
+        Ok(self.job(seq)?.map(|row| (row.lane, row.tenant)))
+    }
     /// Finds a job by id.
     fn find_job(&mut self, id: JobId) -> Result<Option<Seq>>;
     /// Removes a job with its state and done rows, whichever exist.
@@ -230,7 +238,17 @@ pub trait JobRows {
     /// Writes the changing part.
     fn put_state(&mut self, seq: Seq, row: &StateRow) -> Result<()>;
     /// Jobs of a tenant after `after`, looking at no more than `scan` rows; and the last row looked at, `None` at the end.
-    fn jobs_of_tenant(&mut self, tenant: TenantNo, after: Seq, scan: usize) -> Result<(Vec<Seq>, Option<Seq>)>;
+    fn jobs_of_tenant(
+        &mut self,
+        tenant: TenantNo,
+        after: Seq,
+        scan: usize,
+    ) -> Result<(Vec<Seq>, Option<Seq>)>;
+    /// The first number that was never reserved for a job.
+    fn reserved_seq(&mut self) -> Result<Seq>;
+    /// Reserves all numbers below this one. Numbers are reserved in blocks and never used twice, so that a lease row
+    /// cannot be mistaken to hold a job that came later.
+    fn reserve_seq(&mut self, upto: Seq) -> Result<()>;
     /// Visits every job in order of `seq`.
     fn scan(&mut self, visit: &mut dyn FnMut(Scanned)) -> Result<()>;
 }
@@ -299,8 +317,10 @@ pub trait NameRows {
     fn put_park(&mut self, park: &Park) -> Result<()>;
     /// Removes a park.
     fn delete_park(&mut self, scope: &ParkScope, by: &str) -> Result<()>;
-    /// Writes the window of a queue's limiter, all of it.
-    fn put_window(&mut self, queue: QueueId, starts: &[(Timestamp, u32)]) -> Result<()>;
+    /// Adds starts to the window of a queue's limiter.
+    fn add_starts(&mut self, queue: QueueId, at: Timestamp, n: u32) -> Result<()>;
+    /// Forgets starts at or before this time.
+    fn drop_starts(&mut self, queue: QueueId, upto: Timestamp) -> Result<()>;
 }
 
 /// All rows of a store.

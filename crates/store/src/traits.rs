@@ -8,8 +8,8 @@ use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 
 use crate::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView, NewJob, Page,
-    QueueView, Recover, Recovered, Report, Resolve, Settle, Settled, Totals,
+    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
+    NewJob, Page, QueueView, Recover, Recovered, Report, Resolve, Settle, Settled, Totals,
 };
 use crate::{Result, Signals};
 
@@ -45,6 +45,8 @@ pub trait Jobs: Send + Sync {
 pub trait Registry: Send + Sync {
     /// Adds a queue or changes its settings, live.
     async fn put_queue(&self, name: QueueName, settings: QueueSettings, now: Timestamp) -> Result<()>;
+    /// Settings of all queues, by name: cheap enough to ask every second.
+    async fn settings(&self) -> Result<Vec<(QueueName, QueueSettings)>>;
     /// Adds a queue with default settings, if it does not exist.
     async fn ensure_queue(&self, name: QueueName, now: Timestamp) -> Result<()>;
     /// Adds a kind or changes its settings. Its queue must exist.

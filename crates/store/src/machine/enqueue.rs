@@ -1,0 +1,318 @@
+//! Enqueue: check everything, then store everything.
+
+use std::collections::{HashMap, HashSet};
+
+use tidegate_core::codes::{self, Code};
+use tidegate_core::ids::{GroupKey, Seq, TenantId};
+use tidegate_core::job::{OnConflict, Priority, ScheduledBecause, Unique, UniqueScope};
+use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
+use tidegate_core::limits;
+use tidegate_core::time::Timestamp;
+
+use super::Machine;
+use crate::params::{EnqueueOutcome, Enqueued, NewJob};
+use crate::rows::{JobExtra, JobRow, KindId, Rows, TenantNo, UniqueRow};
+use crate::{Error, Result};
+
+/// A job that passed every check.
+struct Checked {
+    kind: KindId,
+    lane: LaneKey,
+    timeout_ms: i64,
+    /// When it may run, if that is ahead.
+    later: Option<Timestamp>,
+    /// The stored job with the same id, which is the same job.
+    same: bool,
+}
+
+impl<R: Rows> Machine<R> {
+    /// Stores all of the jobs, or none.
+    pub fn enqueue(&mut self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        let now = self.tick(now)?;
+        let checked = self.check_batch(&jobs, now)?;
+        self.check_room(&jobs, &checked, now)?;
+        jobs.into_iter().zip(checked).map(|(job, checked)| self.enqueue_one(job, checked, now)).collect()
+    }
+
+    fn check_batch(&mut self, jobs: &[NewJob], now: Timestamp) -> Result<Vec<Checked>> {
+        if jobs.is_empty() || jobs.len() > limits::MAX_ENQUEUE_BATCH {
+            let detail = format!(
+                "a batch of {} jobs; between 1 and {} are allowed",
+                jobs.len(),
+                limits::MAX_ENQUEUE_BATCH
+            );
+            return Err(Error::new(codes::INVALID_BATCH, detail));
+        }
+        let mut checked = Vec::with_capacity(jobs.len());
+        let mut ids = HashSet::with_capacity(if jobs.len() > 1 { jobs.len() } else { 0 });
+        for (i, job) in jobs.iter().enumerate() {
+            let place = |e: Error| {
+                if jobs.len() == 1 {
+                    e
+                } else {
+                    Error::new(e.code, format!("job {} of {}: {}", i + 1, jobs.len(), e.detail))
+                }
+            };
+            if jobs.len() > 1 && !ids.insert(job.id) {
+                return Err(place(Error::new(codes::INVALID_BATCH, format!("id {} comes twice", job.id))));
+            }
+            checked.push(self.check_one(job, now).map_err(place)?);
+        }
+        Ok(checked)
+    }
+
+    fn check_one(&mut self, job: &NewJob, now: Timestamp) -> Result<Checked> {
+        let refuse = |code: Code, detail: String| Err(Error::new(code, detail));
+        let Some(kind) = self.names.kind_id(&job.kind) else {
+            let near = self
+                .names
+                .nearest_kind(&job.kind)
+                .map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+            return refuse(codes::UNKNOWN_KIND, format!("kind `{}` is not registered{near}", job.kind));
+        };
+        let Some((_, settings)) = self.names.kind(kind) else {
+            return Err(Error::internal("a kind has no settings"));
+        };
+        let queue = self.queue_id(job.queue.as_ref().unwrap_or(&settings.queue))?;
+        if job.payload.as_str().len() > limits::MAX_PAYLOAD_BYTES {
+            return refuse(
+                codes::INVALID_PAYLOAD,
+                format!("the payload has {} bytes", job.payload.as_str().len()),
+            );
+        }
+        if let Some(run_at) = job.run_at
+            && (run_at.0 < 0 || run_at.since(now) > limits::MAX_DELAY_MS)
+        {
+            return refuse(
+                codes::INVALID_TIME,
+                format!("it cannot run at {run_at}: at most ten years ahead"),
+            );
+        }
+        let timeout_ms = job.timeout_ms.unwrap_or(settings.timeout_ms);
+        if !(1..=limits::MAX_TIMEOUT_MS).contains(&timeout_ms) {
+            return refuse(
+                codes::INVALID_TIME,
+                format!("a timeout of {timeout_ms} ms; between 1 ms and 7 days are allowed"),
+            );
+        }
+        if job.max_attempts.is_some_and(|n| !(1..=limits::MAX_ATTEMPTS).contains(&n)) {
+            return refuse(
+                codes::INVALID_SETTING,
+                format!("max_attempts must be between 1 and {}", limits::MAX_ATTEMPTS),
+            );
+        }
+        if let Some(Err(why)) = job.retry.as_ref().map(tidegate_core::retry::RetryPolicy::check) {
+            return refuse(codes::INVALID_SETTING, format!("retry: {why}"));
+        }
+        if job.trace.as_ref().is_some_and(|t| t.len() > limits::MAX_NOTE_BYTES) {
+            return refuse(
+                codes::INVALID_REQUEST,
+                format!("trace has more than {} bytes", limits::MAX_NOTE_BYTES),
+            );
+        }
+        if let Some(Unique { scope: UniqueScope::PeriodMs(ms), .. }) = &job.unique
+            && !(1..=limits::MAX_DELAY_MS).contains(ms)
+        {
+            return refuse(
+                codes::INVALID_TIME,
+                format!("a unique period of {ms} ms; up to ten years are allowed"),
+            );
+        }
+        let lane = LaneKey {
+            queue,
+            group: job
+                .group
+                .clone()
+                .or_else(|| job.tenant.as_ref().map(GroupKey::from))
+                .unwrap_or_else(GroupKey::none),
+            connector: settings.connector.clone(),
+            priority: job.priority.unwrap_or(settings.priority),
+        };
+        let same = job.id_may_exist && self.same_job_exists(job, kind)?;
+        Ok(Checked { kind, lane, timeout_ms, later: job.run_at.filter(|t| *t > now), same })
+    }
+
+    /// True if the same job is stored under this id; an error if a different one is.
+    fn same_job_exists(&mut self, job: &NewJob, kind: KindId) -> Result<bool> {
+        let Some(seq) = self.rows.find_job(job.id)? else { return Ok(false) };
+        let Some(row) = self.rows.job(seq)? else { return Ok(false) };
+        if row.kind == kind && row.payload == job.payload {
+            return Ok(true);
+        }
+        Err(Error::new(codes::DUPLICATE_ID, format!("job {} exists and is a different job", job.id)))
+    }
+
+    /// Refuses the batch if a queue or a tenant would have more ready jobs than it may.
+    fn check_room(&mut self, jobs: &[NewJob], checked: &[Checked], now: Timestamp) -> Result<()> {
+        let bounded = checked.iter().any(|c| {
+            self.names
+                .queue(c.lane.queue)
+                .is_some_and(|(_, s)| s.max_ready.is_some() || s.max_ready_per_tenant.is_some())
+        });
+        if !bounded {
+            return Ok(());
+        }
+        let mut queues: HashMap<QueueId, u64> = HashMap::new();
+        let mut tenants: HashMap<(QueueId, &TenantId), u64> = HashMap::new();
+        for (job, checked) in jobs.iter().zip(checked) {
+            let kept = checked.same || checked.later.is_some();
+            if kept || (job.unique.is_some() && self.key_holder(checked.kind, job, now)?.is_some()) {
+                continue;
+            }
+            let queue = checked.lane.queue;
+            let Some((name, settings)) = self.names.queue(queue) else { continue };
+            let new = queues.entry(queue).or_default();
+            *new += 1;
+            if settings.max_ready.is_some_and(|max| self.lanes.ready_count(queue) + *new > max) {
+                let detail = format!(
+                    "queue `{name}` has {} ready jobs, as many as it may",
+                    self.lanes.ready_count(queue)
+                );
+                return Err(Error::new(codes::QUEUE_FULL, detail));
+            }
+            let (Some(max), Some(tenant)) = (settings.max_ready_per_tenant, &job.tenant) else { continue };
+            let no = self.names.tenant_no(tenant);
+            let ready = no.and_then(|no| self.tenant_ready.get(&(queue, no))).copied().unwrap_or(0);
+            let new = tenants.entry((queue, tenant)).or_default();
+            *new += 1;
+            if ready + *new > max {
+                let detail =
+                    format!("tenant `{tenant}` has {ready} ready jobs in queue `{name}`, as many as it may");
+                return Err(Error::new(codes::QUEUE_FULL, detail));
+            }
+        }
+        Ok(())
+    }
+
+    fn enqueue_one(&mut self, job: NewJob, checked: Checked, now: Timestamp) -> Result<Enqueued> {
+        if checked.same {
+            return Ok(Enqueued { id: job.id, outcome: EnqueueOutcome::Kept });
+        }
+        if let Some(holder) = self.key_holder(checked.kind, &job, now)? {
+            return self.resolve_conflict(&job, &checked, holder, now);
+        }
+        let lane = self.lane(checked.lane)?;
+        let tenant = match &job.tenant {
+            Some(name) => Some(self.tenant(name)?),
+            None => None,
+        };
+        let seq = self.next_seq()?;
+        let extra = (job.unique.is_some() || job.retry.is_some() || job.trace.is_some()).then(|| {
+            Box::new(JobExtra {
+                unique: job.unique,
+                retry: job.retry,
+                recovered_from: None,
+                trace: job.trace,
+            })
+        });
+        let row = JobRow {
+            id: job.id,
+            kind: checked.kind,
+            lane,
+            tenant,
+            created_at: now,
+            run_at: checked.later.unwrap_or(now),
+            timeout_ms: checked.timeout_ms,
+            max_attempts: job.max_attempts,
+            payload: job.payload,
+            extra,
+        };
+        self.insert(seq, &row, checked.later.is_some())?;
+        Ok(Enqueued { id: job.id, outcome: EnqueueOutcome::Created })
+    }
+
+    /// Stores a new job, ready or scheduled, with its unique key.
+    pub(super) fn insert(&mut self, seq: Seq, row: &JobRow, later: bool) -> Result<()> {
+        self.rows.insert_job(seq, row)?;
+        if let Some(unique) = row.extra.as_ref().and_then(|e| e.unique.as_ref()) {
+            let expires = match unique.scope {
+                UniqueScope::PeriodMs(ms) => Some(row.created_at.plus_ms(ms)),
+                UniqueScope::Pending | UniqueScope::PendingOrRunning => None,
+            };
+            self.rows.put_unique(row.kind, &unique.key, UniqueRow { seq, id: row.id, expires })?;
+        }
+        self.use_lane(row.lane);
+        if let Some(tenant) = row.tenant {
+            *self.tenant_jobs.entry(tenant).or_default() += 1;
+        }
+        if later {
+            let queue = self.queue_of(row.lane)?;
+            self.schedule(seq, queue, row.run_at)
+        } else {
+            self.make_ready(seq, row.lane, row.tenant, row.run_at, None)
+        }
+    }
+
+    fn key_holder(&mut self, kind: KindId, job: &NewJob, now: Timestamp) -> Result<Option<UniqueRow>> {
+        let Some(unique) = &job.unique else { return Ok(None) };
+        let holder = self.rows.unique(kind, &unique.key)?;
+        Ok(holder.filter(|row| row.expires.is_none_or(|at| at > now)))
+    }
+
+    /// The key is taken: keep, replace or hasten. A job that runs or is finished is never touched (J2).
+    fn resolve_conflict(
+        &mut self,
+        job: &NewJob,
+        checked: &Checked,
+        holder: UniqueRow,
+        now: Timestamp,
+    ) -> Result<Enqueued> {
+        let kept = Enqueued { id: holder.id, outcome: EnqueueOutcome::Kept };
+        let mode = job.unique.as_ref().map_or(OnConflict::Keep, |u| u.on_conflict);
+        let seq = holder.seq;
+        if mode == OnConflict::Keep || self.leases.running(seq).is_some() || self.rows.done(seq)?.is_some() {
+            return Ok(kept);
+        }
+        let Some(row) = self.rows.job(seq)? else { return Ok(kept) };
+        let mut state = self.state_of(seq)?;
+        if mode == OnConflict::Replace {
+            if state.claimed {
+                return Ok(kept);
+            }
+            state.payload = Some(job.payload.clone());
+            self.put_state(seq, &state)?;
+            return Ok(Enqueued { id: holder.id, outcome: EnqueueOutcome::Replaced });
+        }
+        let lane = state.lane.unwrap_or(row.lane);
+        let current = self.lanes.lane_key(lane).map_or(Priority::Low, |key| key.priority);
+        if checked.lane.priority < current {
+            self.move_to_priority(seq, &row, &mut state, checked.lane.priority)?;
+        }
+        let lane = state.lane.unwrap_or(row.lane);
+        let run_at = state.run_at.unwrap_or(row.run_at);
+        let wanted = checked.later.unwrap_or(now).max(state.not_before.unwrap_or(Timestamp(0)));
+        let queue = self.queue_of(lane)?;
+        if wanted < run_at && self.unschedule(seq, queue, run_at)? {
+            state.run_at = Some(wanted.max(now));
+            state.because.get_or_insert(ScheduledBecause::Delay);
+            self.put_state(seq, &state)?;
+            if wanted > now {
+                self.schedule(seq, queue, wanted)?;
+            } else {
+                self.make_ready(seq, lane, row.tenant, now, None)?;
+            }
+        }
+        Ok(Enqueued { id: holder.id, outcome: EnqueueOutcome::Hastened })
+    }
+
+    /// The number of a lane, new if it must be.
+    pub(super) fn lane(&mut self, key: LaneKey) -> Result<LaneId> {
+        if let Some(id) = self.lanes.find_lane(&key) {
+            return Ok(id);
+        }
+        self.names.next_lane += 1;
+        let id = LaneId(self.names.next_lane);
+        self.rows.put_lane(id, &key)?;
+        self.lanes.add_lane(id, key);
+        Ok(id)
+    }
+
+    fn tenant(&mut self, name: &TenantId) -> Result<TenantNo> {
+        if let Some(no) = self.names.tenant_no(name) {
+            return Ok(no);
+        }
+        let no = self.names.put_tenant(None, name);
+        self.rows.put_tenant(no, name)?;
+        Ok(no)
+    }
+}

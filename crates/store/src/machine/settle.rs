@@ -1,0 +1,327 @@
+//! Settle: what became of attempts. Each outcome is applied only while its lease holds the job.
+
+use tidegate_core::codes;
+use tidegate_core::failure::{Category, ErrorEntry, Failure, cut};
+use tidegate_core::ids::Seq;
+use tidegate_core::job::{
+    DeadLetter, LogLine, Park, ParkScope, Progress, Review, ScheduledBecause, State, UniqueScope,
+};
+use tidegate_core::leases::Running;
+use tidegate_core::limits;
+use tidegate_core::payload::Payload;
+use tidegate_core::retry::{self, DeadReason, FailedAttempt, RetryDecision};
+use tidegate_core::seed::Seed;
+use tidegate_core::time::Timestamp;
+
+use super::Machine;
+use crate::params::{Outcome, Report, Settle, Settled, Settlement};
+use crate::rows::{DoneRow, Rows, StateRow};
+use crate::{Error, Result};
+
+/// Parks made by a snooze belong to the gates.
+const PARKED_BY_SNOOZE: &str = "gate";
+
+impl<R: Rows> Machine<R> {
+    /// Applies outcomes whose lease still holds; refuses the others one by one.
+    pub fn settle(&mut self, settle: Settle) -> Result<Vec<Settled>> {
+        let now = self.tick(settle.now)?;
+        let seed = settle.seed;
+        settle.settlements.into_iter().map(|s| self.settle_one(s, seed, now)).collect()
+    }
+
+    fn settle_one(&mut self, settlement: Settlement, seed: u64, now: Timestamp) -> Result<Settled> {
+        let Settlement { ticket, outcome } = settlement;
+        if !self.leases.holds(ticket.lease, ticket.seq) {
+            self.stale_refused += 1;
+            return Ok(Settled::Stale);
+        }
+        let seq = ticket.seq;
+        let running = self.let_go(seq, now)?;
+        match outcome {
+            Outcome::Complete(Some(result)) if result.as_str().len() > limits::MAX_RESULT_BYTES => {
+                let message = format!(
+                    "the result has {} bytes, at most {} are kept",
+                    result.as_str().len(),
+                    limits::MAX_RESULT_BYTES
+                );
+                let failure = Failure::new(Category::InvalidInput, "RESULT_TOO_LARGE", message);
+                self.fail(seq, running, &failure, seed, now)
+            }
+            Outcome::Complete(result) => self.finish(seq, running, State::Completed, result, None, now),
+            Outcome::Cancel => self.finish(seq, running, State::Cancelled, None, None, now),
+            // Asked to stop, and stopped in whatever way: it is not tried again.
+            _ if running.cancel_requested => self.finish(seq, running, State::Cancelled, None, None, now),
+            Outcome::Fail(failure) => self.fail(seq, running, &failure, seed, now),
+            // One handler's mistake must not hold up the outcomes of others.
+            Outcome::Snooze { park: Some(ParkScope::Queue(name)), .. }
+                if self.names.queue_id(&name).is_none() =>
+            {
+                let message = format!("the snooze parks queue `{name}`, which is not registered");
+                let failure = Failure::new(Category::LogicError, codes::UNKNOWN_QUEUE.id, message);
+                self.fail(seq, running, &failure, seed, now)
+            }
+            Outcome::Snooze { until, reason, park } => self.snooze(seq, running, until, reason, park, now),
+            Outcome::Release => {
+                let mut state = self.state_of(seq)?;
+                state.settled = Some(running.lease);
+                state.claimed = true;
+                state.suspect = false;
+                self.back_to_ready(seq, running, &mut state, now)?;
+                Ok(Settled::Applied(State::Ready))
+            }
+        }
+    }
+
+    /// Takes a job off its lease and frees its places. The caller puts it somewhere else in the same step.
+    pub(super) fn let_go(&mut self, seq: Seq, now: Timestamp) -> Result<Running> {
+        let (running, lease_empty) = self
+            .leases
+            .release(seq)
+            .ok_or_else(|| Error::internal(format!("job {} is not running", seq.0)))?;
+        if lease_empty {
+            self.rows.delete_lease(running.lease)?;
+        }
+        self.lanes.finished(running.lane, now);
+        // A freed place, or a process that is alone now, may let another job run.
+        self.signals.work = true;
+        Ok(running)
+    }
+
+    /// Marks a job that nobody holds as finished.
+    pub(super) fn finish(
+        &mut self,
+        seq: Seq,
+        running: Running,
+        state: State,
+        result: Option<Payload>,
+        letter: Option<Box<DeadLetter>>,
+        now: Timestamp,
+    ) -> Result<Settled> {
+        let queue = self.queue_of(running.lane)?;
+        if running.unique {
+            self.free_unique(seq)?;
+        }
+        self.rows
+            .insert_done(seq, &DoneRow { queue, state, at: now, attempt: running.attempt, result, letter })?;
+        self.count(queue, state, true);
+        if state == State::Completed {
+            self.counts(queue).rate.record(now);
+        }
+        Ok(Settled::Applied(state))
+    }
+
+    /// Frees the job's unique key, unless it is held for a period.
+    pub(super) fn free_unique(&mut self, seq: Seq) -> Result<()> {
+        let Some(row) = self.rows.job(seq)? else { return Ok(()) };
+        if let Some(unique) = row.extra.as_ref().and_then(|e| e.unique.as_ref())
+            && !matches!(unique.scope, UniqueScope::PeriodMs(_))
+        {
+            self.rows.delete_unique(row.kind, &unique.key, seq)?;
+        }
+        Ok(())
+    }
+
+    fn back_to_ready(
+        &mut self,
+        seq: Seq,
+        running: Running,
+        state: &mut StateRow,
+        now: Timestamp,
+    ) -> Result<()> {
+        state.run_at = Some(now);
+        self.put_state(seq, state)?;
+        let (_, tenant) = self.lane_and_tenant(seq)?;
+        let suspect = state.suspect.then(|| super::exclusive(state.lone_stalls));
+        self.make_ready(seq, state.lane.unwrap_or(running.lane), tenant, now, suspect)
+    }
+
+    fn fail(
+        &mut self,
+        seq: Seq,
+        running: Running,
+        failure: &Failure,
+        seed: u64,
+        now: Timestamp,
+    ) -> Result<Settled> {
+        let mut state = self.state_of(seq)?;
+        state.settled = Some(running.lease);
+        state.claimed = true;
+        state.suspect = false;
+        state.failures += 1;
+        let of_category = count_category(&mut state, failure.category);
+        note_error(&mut state, running.attempt, failure, now);
+        let missing = || Error::internal(format!("job {} is missing", seq.0));
+        let row = self.rows.job(seq)?.ok_or_else(missing)?;
+        let queue = self.queue_of(running.lane)?;
+        let (_, kind) = self.names.kind(row.kind).ok_or_else(missing)?;
+        let (_, queue_settings) = self.names.queue(queue).ok_or_else(missing)?;
+        let attempt = FailedAttempt {
+            failure,
+            failures: state.failures,
+            failures_of_category: of_category,
+            own_policy: row.extra.as_ref().and_then(|e| e.retry.as_ref()).or(kind.retry.as_ref()),
+            queue_policy: &queue_settings.retry,
+            max_attempts: row.max_attempts.or(kind.max_attempts),
+        };
+        let decision = retry::decide(&attempt, now, &mut Seed::new(seed ^ seq.0 as u64));
+        match decision {
+            RetryDecision::At(at) => {
+                state.not_before = failure.retry_at.filter(|t| *t > now && *t <= at);
+                self.again(seq, running, &mut state, at, ScheduledBecause::Retry, now)
+            }
+            RetryDecision::Dead(reason) => {
+                self.put_state(seq, &state)?;
+                self.bury(seq, running, failure, reason, now)
+            }
+        }
+    }
+
+    /// Schedules the job for another run; at once means ready.
+    fn again(
+        &mut self,
+        seq: Seq,
+        running: Running,
+        state: &mut StateRow,
+        at: Timestamp,
+        because: ScheduledBecause,
+        now: Timestamp,
+    ) -> Result<Settled> {
+        state.because = Some(because);
+        if at <= now {
+            self.back_to_ready(seq, running, state, now)?;
+            return Ok(Settled::Applied(State::Ready));
+        }
+        state.run_at = Some(at);
+        self.put_state(seq, state)?;
+        let queue = self.queue_of(running.lane)?;
+        self.schedule(seq, queue, at)?;
+        Ok(Settled::Again(at))
+    }
+
+    fn snooze(
+        &mut self,
+        seq: Seq,
+        running: Running,
+        until: Timestamp,
+        reason: String,
+        park: Option<ParkScope>,
+        now: Timestamp,
+    ) -> Result<Settled> {
+        let until = until.min(now.plus_ms(limits::MAX_DELAY_MS));
+        let reason = cut(reason, limits::MAX_NOTE_BYTES);
+        let parks = park.is_some();
+        if let Some(scope) = park.filter(|_| until > now) {
+            let park =
+                Park { scope, by: PARKED_BY_SNOOZE.into(), reason: reason.clone(), until: Some(until) };
+            self.park(park, now)?;
+        }
+        let mut state = self.state_of(seq)?;
+        state.settled = Some(running.lease);
+        state.claimed = true;
+        state.suspect = false;
+        state.snoozes += 1;
+        // A refusal that parks a scope names a time that `hasten` must respect.
+        state.not_before = parks.then_some(until);
+        state.snooze_reason = Some(reason.clone());
+        if state.snoozes > limits::MAX_SNOOZES {
+            self.put_state(seq, &state)?;
+            let failure = Failure::new(Category::LogicError, "SNOOZED_TOO_OFTEN", reason);
+            return self.bury(seq, running, &failure, DeadReason::SnoozedTooOften, now);
+        }
+        self.again(seq, running, &mut state, until, ScheduledBecause::Snooze, now)
+    }
+
+    /// Makes a job that nobody holds a dead letter.
+    fn bury(
+        &mut self,
+        seq: Seq,
+        running: Running,
+        failure: &Failure,
+        reason: DeadReason,
+        now: Timestamp,
+    ) -> Result<Settled> {
+        let letter = DeadLetter {
+            category: failure.category,
+            reason,
+            code: cut(failure.code.clone(), limits::MAX_NAME_BYTES),
+            message: cut(failure.message.clone(), limits::MAX_ERROR_BYTES),
+            review: Review::PendingReview,
+            resolution: None,
+            resolved_by: None,
+            resolved_at: None,
+            recovered_as: None,
+        };
+        self.finish(seq, running, State::Dead, None, Some(Box::new(letter)), now)
+    }
+
+    /// Takes back a job whose lease ran out. A batch says nothing about its members: they become suspects. Only a
+    /// lone suspect is counted, and only when it was alone in its process can the last count kill it.
+    pub(super) fn stalled(&mut self, seq: Seq, lone: bool, now: Timestamp) -> Result<()> {
+        let running = self.let_go(seq, now)?;
+        if running.cancel_requested {
+            self.finish(seq, running, State::Cancelled, None, None, now)?;
+            return Ok(());
+        }
+        let mut state = self.state_of(seq)?;
+        let failure =
+            Failure::new(Category::SystemFailure, "LEASE_LOST", "its worker stopped sending heartbeats");
+        note_error(&mut state, running.attempt, &failure, now);
+        state.settled = Some(running.lease);
+        state.claimed = true;
+        state.suspect = true;
+        state.lone_stalls += u32::from(lone);
+        if state.lone_stalls >= limits::MAX_LONE_STALLS {
+            self.put_state(seq, &state)?;
+            self.bury(seq, running, &failure, DeadReason::Poison, now)?;
+            return Ok(());
+        }
+        self.back_to_ready(seq, running, &mut state, now)
+    }
+
+    /// Keeps progress and log lines; false where the lease is lost.
+    pub fn report(&mut self, reports: Vec<Report>, now: Timestamp) -> Result<Vec<bool>> {
+        let now = self.tick(now)?;
+        reports.into_iter().map(|r| self.report_one(r, now)).collect()
+    }
+
+    fn report_one(&mut self, report: Report, now: Timestamp) -> Result<bool> {
+        let Report { ticket, progress, log } = report;
+        if !self.leases.holds(ticket.lease, ticket.seq) {
+            self.stale_refused += 1;
+            return Ok(false);
+        }
+        let mut state = self.state_of(ticket.seq)?;
+        if let Some((fraction, note)) = progress {
+            let fraction = if fraction.is_finite() { fraction.clamp(0.0, 1.0) } else { 0.0 };
+            state.progress = Some(Progress { fraction, note: cut(note, limits::MAX_NOTE_BYTES), at: now });
+        }
+        state
+            .log
+            .extend(log.into_iter().map(|line| LogLine { at: now, line: cut(line, limits::MAX_NOTE_BYTES) }));
+        let excess = state.log.len().saturating_sub(limits::MAX_LOG_LINES);
+        state.log.drain(..excess);
+        self.put_state(ticket.seq, &state)?;
+        Ok(true)
+    }
+}
+
+fn count_category(state: &mut StateRow, category: Category) -> u32 {
+    if let Some((_, n)) = state.by_category.iter_mut().find(|(c, _)| *c == category) {
+        *n += 1;
+        return *n;
+    }
+    state.by_category.push((category, 1));
+    1
+}
+
+fn note_error(state: &mut StateRow, attempt: u32, failure: &Failure, now: Timestamp) {
+    state.errors.push(ErrorEntry {
+        attempt,
+        at: now,
+        category: failure.category,
+        code: cut(failure.code.clone(), limits::MAX_NAME_BYTES),
+        message: cut(failure.message.clone(), limits::MAX_ERROR_BYTES),
+    });
+    let excess = state.errors.len().saturating_sub(limits::MAX_ERRORS_KEPT);
+    state.errors.drain(..excess);
+}

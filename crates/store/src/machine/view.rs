@@ -1,0 +1,193 @@
+//! Looking at jobs: everything known about one, and why it is where it is.
+
+use tidegate_core::codes;
+use tidegate_core::ids::{JobId, Seq};
+use tidegate_core::job::{Held, Job, ScheduledBecause, State};
+use tidegate_core::lanes::{Blocked, LaneId, QueueId};
+use tidegate_core::time::Timestamp;
+use tidegate_core::why::{Cause, Why};
+
+use super::Machine;
+use crate::rows::Rows;
+use crate::{Error, Result};
+
+/// How far `why` counts in a job's own lane.
+const AHEAD_BOUND: usize = 100_000;
+
+impl<R: Rows> Machine<R> {
+    /// Everything known about a job.
+    pub fn get(&mut self, id: JobId) -> Result<Option<Job>> {
+        match self.rows.find_job(id)? {
+            Some(seq) => self.view(seq),
+            None => Ok(None),
+        }
+    }
+
+    /// Everything known about a job, by its number.
+    pub fn view(&mut self, seq: Seq) -> Result<Option<Job>> {
+        let Some(row) = self.rows.job(seq)? else { return Ok(None) };
+        let stored = self.state_of(seq)?;
+        let done = self.rows.done(seq)?;
+        let running = self.leases.running(seq).copied();
+        let lane = stored.lane.unwrap_or(row.lane);
+        let missing = || Error::new(codes::CORRUPT, format!("a name of job {} is missing", row.id));
+        let key = self.lanes.lane_key(lane).ok_or_else(missing)?;
+        let (queue, _) = self.names.queue(key.queue).ok_or_else(missing)?;
+        let (kind, kind_settings) = self.names.kind(row.kind).ok_or_else(missing)?;
+        let state = match (&done, running) {
+            (Some(done), _) => done.state,
+            (None, Some(_)) => State::Running,
+            (None, None) if self.lanes.is_ready(lane, seq) => State::Ready,
+            (None, None) => State::Scheduled,
+        };
+        let held = running.and_then(|r| {
+            let lease = self.leases.get(r.lease)?;
+            Some(Held {
+                lease: lease.id,
+                worker: lease.worker.clone(),
+                since: lease.since,
+                until: lease.until,
+                cancel_requested: r.cancel_requested,
+            })
+        });
+        let attempt = match (&done, running) {
+            (Some(done), _) => done.attempt,
+            (None, Some(r)) => r.attempt,
+            (None, None) => stored.failures,
+        };
+        let extra = row.extra.map(|e| *e).unwrap_or_default();
+        Ok(Some(Job {
+            id: row.id,
+            queue: queue.clone(),
+            kind: kind.clone(),
+            tenant: row.tenant.and_then(|no| self.names.tenant(no).cloned()),
+            group: key.group.clone(),
+            connector: key.connector.clone(),
+            payload: stored.payload.unwrap_or(row.payload),
+            priority: key.priority,
+            state,
+            created_at: row.created_at,
+            run_at: stored.run_at.unwrap_or(row.run_at),
+            scheduled_because: (state == State::Scheduled)
+                .then(|| stored.because.unwrap_or(ScheduledBecause::Delay)),
+            snooze_reason: stored.snooze_reason,
+            attempt,
+            max_attempts: row.max_attempts.or(kind_settings.max_attempts),
+            timeout_ms: row.timeout_ms,
+            retry: extra.retry.or_else(|| kind_settings.retry.clone()),
+            unique: extra.unique,
+            held,
+            progress: stored.progress,
+            log: stored.log,
+            errors: stored.errors,
+            snoozes: stored.snoozes,
+            lone_stalls: stored.lone_stalls,
+            result: done.as_ref().and_then(|d| d.result.clone()),
+            finished_at: done.as_ref().map(|d| d.at),
+            dead: done.and_then(|d| d.letter).map(|l| *l),
+            recovered_from: extra.recovered_from,
+            trace: extra.trace,
+        }))
+    }
+
+    /// Why a job is where it is.
+    pub fn why(&mut self, id: JobId, now: Timestamp) -> Result<Why> {
+        let now = now.max(self.last_now);
+        let seq = self.find(id)?;
+        let missing = || Error::internal(format!("job {id} is missing"));
+        let job = self.view(seq)?.ok_or_else(missing)?;
+        let (row, stored) = self.row_and_state(seq)?;
+        let lane = stored.lane.unwrap_or(row.lane);
+        let queue_id = self.queue_of(lane)?;
+        let (_, queue) = self.names.queue(queue_id).ok_or_else(missing)?;
+        let policy = job.retry.as_ref().unwrap_or(&queue.retry);
+        let last = job.errors.last();
+        let of_category = last.filter(|_| job.retry.is_none());
+        let of_category =
+            of_category.and_then(|e| tidegate_core::retry::RetryPolicy::of_category(e.category));
+        let allowed = of_category.as_ref().unwrap_or(policy).max_attempts;
+        let max_attempts = job.max_attempts.unwrap_or(allowed).max(job.attempt);
+        let finished = job.finished_at.unwrap_or(now);
+        let (cause, expected_start) = match job.state {
+            State::Blocked => (Cause::Blocked, None),
+            State::Completed => (Cause::Completed { at: finished }, None),
+            State::Cancelled => (Cause::Cancelled { at: finished, note: stored.cancel_note }, None),
+            State::Dead => {
+                (Cause::Dead { at: finished, letter: job.dead.clone().ok_or_else(missing)? }, None)
+            }
+            State::Running => {
+                let held = job.held.as_ref().ok_or_else(missing)?;
+                let cause = Cause::Running {
+                    worker: held.worker.clone(),
+                    since: held.since,
+                    lease_until: held.until,
+                    cancel_requested: held.cancel_requested,
+                };
+                (cause, None)
+            }
+            State::Scheduled => {
+                let cause = match job.scheduled_because {
+                    Some(ScheduledBecause::Retry) => {
+                        Cause::Retry { next_attempt: job.attempt + 1, error: job.errors.last().cloned() }
+                    }
+                    Some(ScheduledBecause::Snooze) => Cause::Snoozed {
+                        reason: job.snooze_reason.clone().unwrap_or_default(),
+                        times: job.snoozes,
+                    },
+                    Some(ScheduledBecause::Delay) | None => Cause::Delayed,
+                };
+                (cause, Some(job.run_at))
+            }
+            State::Ready => self.why_ready(seq, lane, queue_id, &job, now),
+        };
+        Ok(Why {
+            cause,
+            queue: job.queue,
+            priority: job.priority,
+            expected_start,
+            attempt: job.attempt,
+            max_attempts,
+        })
+    }
+
+    fn why_ready(
+        &self,
+        seq: Seq,
+        lane: LaneId,
+        queue: QueueId,
+        job: &Job,
+        now: Timestamp,
+    ) -> (Cause, Option<Timestamp>) {
+        let mut parks: Vec<_> = self.lanes.parks_of(lane).into_iter().cloned().collect();
+        if !parks.is_empty() {
+            // The one that ends last decides; no end is the latest end.
+            parks.sort_by_key(|p| std::cmp::Reverse(p.until.unwrap_or(Timestamp(i64::MAX))));
+            let until = parks.first().and_then(|p| p.until);
+            return (Cause::Parked { parks }, until);
+        }
+        if let Some((running, limit)) =
+            self.lanes.group_load(lane).filter(|(running, limit)| running >= limit)
+        {
+            return (Cause::GroupFull { group: job.group.clone(), running, limit }, None);
+        }
+        let (higher, older) = self.lanes.ahead(lane, seq, AHEAD_BOUND);
+        match self.lanes.blocked(queue, now) {
+            Some(Blocked::Concurrency { limit }) => return (Cause::QueueFull { limit }, None),
+            Some(Blocked::Limiter { limiter, free_at }) => {
+                let start = self.lanes.limiter_allows(queue, higher + older, now);
+                return (Cause::Limited { limiter, free_at }, start);
+            }
+            None => {}
+        }
+        if self.lanes.suspect_since(lane, seq).is_some() {
+            return (Cause::Suspect { lone_stalls: job.lone_stalls }, None);
+        }
+        if higher + older == 0 {
+            return (Cause::Next, None);
+        }
+        let per_minute = self.counts.get(&queue).map_or(0, |c| c.rate.last_minute(now));
+        let expected = (per_minute > 0)
+            .then(|| now.plus_ms(((higher + older) * 60_000 / per_minute).min(i64::MAX as u64) as i64));
+        (Cause::Behind { higher, older }, expected)
+    }
+}
