@@ -1,0 +1,2 @@
+-- State of every finished job, in order; never follows overflow pages. No params. Index: primary key.
+SELECT seq, state FROM done ORDER BY seq

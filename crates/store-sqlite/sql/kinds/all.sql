@@ -1,0 +1,2 @@
+-- All kinds, in order of their numbers. No params. Index: primary key.
+SELECT id, name, settings FROM kinds ORDER BY id

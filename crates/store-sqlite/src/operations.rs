@@ -1,0 +1,190 @@
+//! Every operation of a store, sent to the one that does it.
+
+use async_trait::async_trait;
+use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq};
+use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
+use tidegate_core::limits;
+use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::time::Timestamp;
+use tidegate_core::why::Why;
+use tidegate_store::machine::Machine;
+use tidegate_store::params::{
+    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
+    NewJob, Page, QueueView, Recover, Recovered, Report, Resolve, Settle, Settled, Totals,
+};
+use tidegate_store::{Jobs, Letters, Registry, Result, Signals, Store, Upkeep};
+
+use crate::SqliteStore;
+use crate::search::{Candidates, Rest, Search};
+use crate::writer::Traits;
+
+#[async_trait]
+impl Jobs for SqliteStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        self.run(Traits::write(jobs.len(), now), move |m| m.enqueue(jobs, now)).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        self.run(Traits::lease(claim.max as usize, claim.now), move |m| m.claim(claim)).await
+    }
+
+    async fn settle(&self, settle: Settle) -> Result<Vec<Settled>> {
+        self.run(Traits::write(settle.settlements.len(), settle.now), move |m| m.settle(settle)).await
+    }
+
+    async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>> {
+        self.run(Traits::lease(leases.len(), now), move |m| m.heartbeat(leases, now)).await
+    }
+
+    async fn report(&self, reports: Vec<Report>, now: Timestamp) -> Result<Vec<bool>> {
+        self.run(Traits::write(reports.len(), now), move |m| m.report(reports, now)).await
+    }
+
+    async fn cancel(&self, cancel: CancelJob) -> Result<CancelReply> {
+        self.run(Traits::write(1, cancel.now), move |m| m.cancel(cancel)).await
+    }
+
+    async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {
+        self.run(Traits::write(1, now), move |m| m.run_now(id, now)).await
+    }
+
+    async fn reprioritise(&self, id: JobId, priority: Priority, now: Timestamp) -> Result<()> {
+        self.run(Traits::write(1, now), move |m| m.reprioritise(id, priority, now)).await
+    }
+
+    async fn get(&self, id: JobId) -> Result<Option<Job>> {
+        self.run(Traits::read(), move |m| m.get(id)).await
+    }
+
+    async fn search(&self, query: JobQuery) -> Result<Page> {
+        let limit = query.limit.clamp(1, limits::MAX_PAGE);
+        let readers = self.readers()?;
+        let mut search = Search::new(query.clone());
+        let mut found: Vec<(Seq, Job)> = vec![];
+        loop {
+            // One more than fits the page tells whether there is a next one.
+            let want = limit + 1 - found.len();
+            let Candidates { seqs, rest } = readers.run(move |conn| search.more(conn, want)).await?;
+            found.extend(self.look_at(seqs, &query).await?);
+            if found.len() > limit {
+                found.truncate(limit);
+                let next = found.last().map(|(seq, _)| *seq);
+                return Ok(Page { jobs: found.into_iter().map(|(_, job)| job).collect(), next });
+            }
+            let next = match rest {
+                Rest::Page(more) => {
+                    search = *more;
+                    continue;
+                }
+                Rest::Cursor(seq) => Some(seq),
+                Rest::End => None,
+            };
+            return Ok(Page { jobs: found.into_iter().map(|(_, job)| job).collect(), next });
+        }
+    }
+
+    async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
+        self.run(Traits::read(), move |m| m.why(id, now)).await
+    }
+}
+
+impl SqliteStore {
+    /// Those of the candidates that fit, with everything known about them.
+    async fn look_at(&self, seqs: Vec<Seq>, query: &JobQuery) -> Result<Vec<(Seq, Job)>> {
+        if seqs.is_empty() {
+            return Ok(vec![]);
+        }
+        let query = query.clone();
+        self.run(Traits::read(), move |m| {
+            let mut fit = vec![];
+            for seq in seqs {
+                if let Some(job) = m.view(seq)?.filter(|job| query.matches(job)) {
+                    fit.push((seq, job));
+                }
+            }
+            Ok(fit)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Registry for SqliteStore {
+    async fn put_queue(&self, name: QueueName, settings: QueueSettings, now: Timestamp) -> Result<()> {
+        self.run(Traits::write(1, now), move |m| m.put_queue(name, settings, now)).await
+    }
+
+    async fn settings(&self) -> Result<Vec<(QueueName, QueueSettings)>> {
+        self.run(Traits::read(), Machine::settings).await
+    }
+
+    async fn ensure_queue(&self, name: QueueName, now: Timestamp) -> Result<()> {
+        self.run(Traits::write(1, now), move |m| m.ensure_queue(name, now)).await
+    }
+
+    async fn put_kind(&self, name: KindName, settings: KindSettings) -> Result<()> {
+        self.run(Traits { now: None, ..Traits::write(1, Timestamp(0)) }, move |m| m.put_kind(name, settings))
+            .await
+    }
+
+    async fn queues(&self, now: Timestamp) -> Result<Vec<QueueView>> {
+        self.run(Traits::read(), move |m| m.queues(now)).await
+    }
+
+    async fn kinds(&self) -> Result<Vec<KindView>> {
+        self.run(Traits::read(), Machine::kinds).await
+    }
+
+    async fn park(&self, park: Park, now: Timestamp) -> Result<()> {
+        self.run(Traits::write(1, now), move |m| m.park(park, now)).await
+    }
+
+    async fn unpark(&self, scope: ParkScope, by: String, now: Timestamp) -> Result<bool> {
+        self.run(Traits::write(1, now), move |m| m.unpark(&scope, &by, now)).await
+    }
+
+    async fn parks(&self) -> Result<Vec<Park>> {
+        self.run(Traits::read(), Machine::parks).await
+    }
+}
+
+#[async_trait]
+impl Letters for SqliteStore {
+    async fn recover(&self, letters: Vec<Recover>, now: Timestamp) -> Result<Vec<Recovered>> {
+        self.run(Traits::write(letters.len(), now), move |m| m.recover(letters, now)).await
+    }
+
+    async fn resolve(&self, resolve: Resolve) -> Result<()> {
+        self.run(Traits::write(1, resolve.now), move |m| m.resolve(resolve)).await
+    }
+}
+
+#[async_trait]
+impl Upkeep for SqliteStore {
+    async fn advance(&self, now: Timestamp) -> Result<Advanced> {
+        self.run(Traits::lease(1, now), move |m| m.advance(now)).await
+    }
+
+    async fn prune(&self, limit: usize, now: Timestamp) -> Result<u64> {
+        self.run(Traits::lease(limit, now), move |m| m.prune(limit, now)).await
+    }
+
+    async fn erase(&self, erase: Erase) -> Result<Erased> {
+        self.run(Traits::write(erase.scan, erase.now), move |m| m.erase(&erase)).await
+    }
+
+    async fn totals(&self) -> Result<Totals> {
+        self.run(Traits::read(), Machine::totals).await
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    fn signals(&self) -> &Signals {
+        self.channels()
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.shut().await
+    }
+}

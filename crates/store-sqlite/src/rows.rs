@@ -1,0 +1,134 @@
+//! Rows in SQLite: [`SqliteRows`] keeps what the machine decides.
+//!
+//! All changes between [`SqliteRows::begin`] and [`SqliteRows::commit`] become durable together, or not at all. New
+//! jobs and finished marks are gathered and written many at a time, before anything reads them and at the latest with
+//! the commit; so a broken rule (an id that exists) may show up at the commit.
+
+mod batch;
+mod claims;
+mod jobs;
+mod names;
+mod scan;
+mod times;
+
+use std::fs::OpenOptions;
+use std::io::Read as _;
+
+use rusqlite::Connection;
+use tidegate_core::ids::Seq;
+use tidegate_store::Result;
+use tidegate_store::rows::{DoneRow, JobRow};
+
+use crate::error::{OrStore, from_io};
+
+/// Text of a statement: `sql!("jobs/get")` is `sql/jobs/get.sql`.
+macro_rules! sql {
+    ($path:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, ".sql"))
+    };
+}
+pub(crate) use claims::read_seqs;
+pub(crate) use sql;
+
+/// Frames in the write-ahead log, and how many of them the database file has already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LogSize {
+    pub(crate) frames: i64,
+    pub(crate) copied: i64,
+}
+
+/// How much a checkpoint does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Checkpoint {
+    /// Nothing; asks for the size of the log.
+    Look,
+    /// Copies what no reader holds back.
+    Passive,
+    /// Copies all and empties the log.
+    Truncate,
+}
+
+/// Bytes before the first frame of the log, and before the page of each.
+const LOG_HEADER: i64 = 32;
+const LOG_FRAME_HEADER: i64 = 24;
+
+/// Frames for which room is made in the log at a time (4 MiB).
+const LOG_AHEAD: i64 = 512;
+
+/// Rows of a store in one SQLite connection.
+#[derive(Debug)]
+pub struct SqliteRows {
+    conn: Connection,
+    new_jobs: Vec<(Seq, JobRow)>,
+    new_done: Vec<(Seq, DoneRow)>,
+    /// Whether the connection's commits wait for the disk; `None`: they never do, for tests.
+    waits: Option<bool>,
+}
+
+impl SqliteRows {
+    /// Rows on a connection with the current schema.
+    pub(crate) fn new(conn: Connection, synchronous: bool) -> Self {
+        Self {
+            conn,
+            new_jobs: Vec::with_capacity(batch::LARGEST),
+            new_done: Vec::with_capacity(batch::LARGEST),
+            waits: synchronous.then_some(true),
+        }
+    }
+
+    /// Begins a transaction that writes. A durable one waits for the disk when it commits; another one is safe from the
+    /// death of the process, and from a power failure with the next durable one.
+    pub(crate) fn begin(&mut self, durable: bool) -> Result<()> {
+        if self.waits.is_some_and(|waits| waits != durable) {
+            let text = if durable { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
+            self.conn.prepare_cached(text).and_then(|mut s| s.execute([])).or_store()?;
+            self.waits = Some(durable);
+        }
+        self.conn.prepare_cached("BEGIN IMMEDIATE").and_then(|mut s| s.execute([])).or_store()?;
+        Ok(())
+    }
+
+    /// Commits everything since `begin`. Costs no wait for the disk if nothing changed.
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        self.flush_jobs()?;
+        self.flush_done()?;
+        self.conn.prepare_cached("COMMIT").and_then(|mut s| s.execute([])).or_store()?;
+        Ok(())
+    }
+
+    /// Waits until what was committed is on disk: what a durable commit does, for one that turned out to need it. The
+    /// log is an ordinary file; whoever syncs it, all of it is on disk afterwards.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        let Some(path) = self.conn.path().filter(|_| self.waits.is_some()) else { return Ok(()) };
+        let log = std::fs::File::open(format!("{path}-wal")).and_then(|log| log.sync_data());
+        log.map_err(|e| from_io("syncing the write-ahead log", &e))
+    }
+
+    /// Fills the log's file with zeros ahead of its `frames`, and says for how many frames there is room then. A commit that
+    /// makes the file longer waits for the file system's journal as well as for the data; measured, that made one
+    /// commit in twenty wait for several milliseconds. SQLite reads no further than the last frame it wrote.
+    pub(crate) fn make_room_in_log(&mut self, frames: i64) -> Result<i64> {
+        let Some(path) = self.conn.path().filter(|_| self.waits.is_some()) else { return Ok(i64::MAX) };
+        let page: i64 = self.conn.pragma_query_value(None, "page_size", |row| row.get(0)).or_store()?;
+        let frame = page + LOG_FRAME_HEADER;
+        let filled = OpenOptions::new().append(true).open(format!("{path}-wal")).and_then(|mut log| {
+            let wanted = u64::try_from(LOG_HEADER + (frames + LOG_AHEAD) * frame).unwrap_or(0);
+            let missing = wanted.saturating_sub(log.metadata()?.len());
+            std::io::copy(&mut std::io::repeat(0).take(missing), &mut log)?;
+            log.sync_data()
+        });
+        filled.map_err(|e| from_io("making room in the write-ahead log", &e))?;
+        Ok(frames + LOG_AHEAD)
+    }
+
+    /// Moves the write-ahead log into the database file. Never waits for readers.
+    pub(crate) fn checkpoint(&mut self, how: Checkpoint) -> Result<LogSize> {
+        let text = match how {
+            Checkpoint::Look => "PRAGMA wal_checkpoint(NOOP)",
+            Checkpoint::Passive => "PRAGMA wal_checkpoint(PASSIVE)",
+            Checkpoint::Truncate => "PRAGMA wal_checkpoint(TRUNCATE)",
+        };
+        let mut statement = self.conn.prepare_cached(text).or_store()?;
+        statement.query_row([], |row| Ok(LogSize { frames: row.get(1)?, copied: row.get(2)? })).or_store()
+    }
+}

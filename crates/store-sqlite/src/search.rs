@@ -1,0 +1,225 @@
+//! Search: which jobs may fit, found by a reader without the writer's help.
+//!
+//! A reader finds numbers of jobs that may fit ([`Search::more`]); the writer then looks at each of them exactly,
+//! with the one definition of a fit ([`JobQuery::matches`]). One page looks at no more than
+//! [`limits::MAX_SEARCH_SCAN`] rows and hands back where to go on.
+//!
+//! States with few jobs are found from their own lists: dead and cancelled by index, running from the leases,
+//! scheduled from the schedule if that is short. Everything else walks the jobs from the newest.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use tidegate_core::ids::{GroupKey, KindName, QueueName, Seq, TenantId};
+use tidegate_core::job::State;
+use tidegate_core::limits;
+use tidegate_store::Result;
+use tidegate_store::params::JobQuery;
+
+use crate::error::{OrStore, corrupt};
+use crate::rows::{read_seqs, sql};
+
+/// A schedule up to this length is listed; a longer one is looked up job by job.
+const SHORT_SCHEDULE: usize = 50_000;
+
+/// Fewest jobs asked for at a time, since some may turn out not to fit.
+const FEWEST: usize = 32;
+
+/// Where one page stands.
+#[derive(Debug, Clone)]
+pub(crate) struct Search {
+    query: JobQuery,
+    /// Jobs from this number on were looked at.
+    before: i64,
+    /// Nothing is looked at below this number.
+    floor: Option<i64>,
+    /// Jobs to look at, newest last, instead of all.
+    listed: Option<Vec<i64>>,
+    /// Rows that the page may look at.
+    scan: usize,
+}
+
+/// What a reader found.
+#[derive(Debug)]
+pub(crate) struct Candidates {
+    /// Numbers, newest first.
+    pub(crate) seqs: Vec<Seq>,
+    /// Where to go on, if these are used up.
+    pub(crate) rest: Rest,
+}
+
+/// What is left after some candidates.
+#[derive(Debug)]
+pub(crate) enum Rest {
+    /// More of this page.
+    Page(Box<Search>),
+    /// Another page, from this cursor.
+    Cursor(Seq),
+    /// Nothing.
+    End,
+}
+
+impl Search {
+    /// The first step of a page.
+    pub(crate) fn new(query: JobQuery) -> Self {
+        Self::bounded(query, limits::MAX_SEARCH_SCAN)
+    }
+
+    /// The first step of a page that looks at no more than this many rows.
+    pub(crate) fn bounded(query: JobQuery, scan: usize) -> Self {
+        let before = query.cursor.map_or(i64::MAX, |seq| seq.0);
+        Self { query, before, floor: None, listed: None, scan }
+    }
+
+    /// Finds up to about `want` more candidates.
+    pub(crate) fn more(mut self, conn: &Connection, want: usize) -> Result<Candidates> {
+        let want = want.max(FEWEST);
+        let first_step = self.floor.is_none();
+        if first_step {
+            // The newest job bounds the walk from above, and so the rows that are looked at.
+            let Some(newest) = newest(conn, self.before)? else {
+                return Ok(Candidates { seqs: vec![], rest: Rest::End });
+            };
+            self.before = newest + 1;
+            self.floor = Some(self.before.saturating_sub(self.scan as i64));
+            self.listed = self.list(conn)?;
+        }
+        match self.listed.take() {
+            Some(list) => self.walk_list(conn, list, want),
+            None => self.walk_all(conn, want),
+        }
+    }
+
+    fn walk_all(mut self, conn: &Connection, want: usize) -> Result<Candidates> {
+        let floor = self.floor.unwrap_or(0);
+        let seqs = self.window(conn, floor, self.before, want)?;
+        if seqs.len() == want {
+            self.before = seqs.last().map_or(floor, |seq| seq.0);
+            return Ok(Candidates { seqs, rest: Rest::Page(Box::new(self)) });
+        }
+        let rest = newest(conn, floor)?.map_or(Rest::End, |seq| Rest::Cursor(Seq(seq + 1)));
+        Ok(Candidates { seqs, rest })
+    }
+
+    fn walk_list(mut self, conn: &Connection, mut list: Vec<i64>, want: usize) -> Result<Candidates> {
+        let mut seqs = vec![];
+        while seqs.len() < want
+            && let Some(seq) = list.pop()
+        {
+            self.before = seq;
+            seqs.extend(self.window(conn, seq, seq + 1, 1)?);
+        }
+        let rest = match list.is_empty() {
+            true if self.floor == Some(self.before) => Rest::Cursor(Seq(self.before)),
+            true => Rest::End,
+            false => {
+                self.listed = Some(list);
+                Rest::Page(Box::new(self))
+            }
+        };
+        Ok(Candidates { seqs, rest })
+    }
+
+    /// The jobs of a state that has few, newest last. `None`: walk all jobs.
+    fn list(&mut self, conn: &Connection) -> Result<Option<Vec<i64>>> {
+        let most = self.scan;
+        let mut list = match self.states() {
+            [State::Dead] => finished(conn, 2, self.before, most)?,
+            [State::Cancelled] => finished(conn, 3, self.before, most)?,
+            [State::Running] => running(conn, self.before)?,
+            [State::Scheduled] => match scheduled(conn, self.before)? {
+                Some(list) => list,
+                None => return Ok(None),
+            },
+            // Nothing is blocked yet: no job waits for another.
+            [State::Blocked] => vec![],
+            _ => return Ok(None),
+        };
+        list.sort_unstable();
+        // A list that was cut ends this page where it was cut; otherwise the page has no floor of its own.
+        self.floor = Some(list.first().copied().filter(|_| list.len() == most).unwrap_or(i64::MIN));
+        Ok(Some(list))
+    }
+
+    fn states(&self) -> &[State] {
+        if self.query.review.is_some() { &[State::Dead] } else { &self.query.states }
+    }
+
+    fn window(&self, conn: &Connection, from: i64, before: i64, limit: usize) -> Result<Vec<Seq>> {
+        let query = &self.query;
+        let wanted = self.states().iter().map(|s| state_bit(*s)).reduce(|a, b| a | b);
+        let text = query.text.as_deref();
+        let in_json = text.map(inside_json).transpose()?;
+        let review = query.review.map(|r| format!("\"review\":\"{}\"", r.as_str()));
+        let mut statement = conn.prepare_cached(sql!("search/window")).or_store()?;
+        let found = statement.query_map(
+            params![
+                from,
+                before,
+                query.kind.as_ref().map(KindName::as_str),
+                query.tenant.as_ref().map(TenantId::as_str),
+                query.queue.as_ref().map(QueueName::as_str),
+                query.group.as_ref().map(GroupKey::as_str),
+                query.created_from.map(|t| t.0),
+                query.created_before.map(|t| t.0),
+                text,
+                in_json,
+                review,
+                wanted,
+                limit as i64,
+            ],
+            |row| row.get(0).map(Seq),
+        );
+        found.and_then(Iterator::collect).or_store()
+    }
+}
+
+/// The bit of a state in the window's filter. Running jobs and suspects cannot be told from ready ones here.
+fn state_bit(state: State) -> i64 {
+    match state {
+        State::Completed => 2,
+        State::Dead => 4,
+        State::Cancelled => 8,
+        State::Scheduled => 16,
+        State::Ready | State::Running => 32,
+        State::Blocked => 0,
+    }
+}
+
+/// Text as it stands inside a JSON string; escapes are made character by character, so a part stays a part.
+fn inside_json(text: &str) -> Result<String> {
+    let quoted = serde_json::to_string(text).map_err(|e| corrupt("a text", e))?;
+    Ok(quoted[1..quoted.len() - 1].to_owned())
+}
+
+fn newest(conn: &Connection, before: i64) -> Result<Option<i64>> {
+    let mut statement = conn.prepare_cached(sql!("search/newest")).or_store()?;
+    Ok(statement.query_row([before], |row| row.get(0)).optional().or_store()?.flatten())
+}
+
+fn finished(conn: &Connection, state: i64, before: i64, most: usize) -> Result<Vec<i64>> {
+    let mut statement = conn.prepare_cached(sql!("search/finished")).or_store()?;
+    let found = statement.query_map(params![state, before, most as i64], |row| row.get(0));
+    found.and_then(Iterator::collect).or_store()
+}
+
+/// Jobs under a lease; those settled since are among them.
+fn running(conn: &Connection, before: i64) -> Result<Vec<i64>> {
+    let mut statement = conn.prepare_cached(sql!("leases/jobs")).or_store()?;
+    let mut rows = statement.query([]).or_store()?;
+    let mut found = vec![];
+    while let Some(row) = rows.next().or_store()? {
+        let blob = row.get_ref(0).or_store()?;
+        let seqs = read_seqs(blob.as_blob().map_err(|e| corrupt("a lease", e))?)?;
+        found.extend(seqs.into_iter().map(|seq| seq.0).filter(|seq| *seq < before));
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// The scheduled jobs, unless there are many.
+fn scheduled(conn: &Connection, before: i64) -> Result<Option<Vec<i64>>> {
+    let mut statement = conn.prepare_cached(sql!("search/scheduled")).or_store()?;
+    let found = statement.query_map(params![before, SHORT_SCHEDULE as i64 + 1], |row| row.get(0));
+    let found: Vec<i64> = found.and_then(Iterator::collect).or_store()?;
+    Ok((found.len() <= SHORT_SCHEDULE).then_some(found))
+}

@@ -1,0 +1,36 @@
+//! Every statement uses the index its contract names: a plan that sorts or scans would pass every other test.
+
+use super::*;
+use crate::rows::sql;
+use crate::schema;
+
+#[test]
+fn statements_use_the_indexes_they_name() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    let conn = schema::open_reader(&dir.path().join("tidegate.db")).unwrap();
+    for (text, expected) in [
+        (sql!("done/oldest"), "USING INDEX done_by_queue (queue=?)"),
+        (sql!("done/oldest_dead"), "USING INDEX done_dead"),
+        (sql!("search/finished"), "done_rare (state=? AND rowid<?)"),
+        (sql!("delayed/due"), "USING PRIMARY KEY (run_at<?)"),
+        (sql!("delayed/delete_upto"), "USING PRIMARY KEY ((run_at,seq)<(?,?))"),
+        (sql!("delayed/next"), "SCAN delayed"),
+        (sql!("uniques/expire"), "uniques_expiring (expires>? AND expires<?)"),
+        (sql!("jobs/find"), "sqlite_autoindex_jobs_1 (id=?)"),
+        (sql!("search/window"), "SEARCH j USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        (sql!("search/newest"), "SEARCH jobs USING INTEGER PRIMARY KEY (rowid<?)"),
+    ] {
+        let plan = plan(&conn, text);
+        assert!(plan.contains(expected), "{text}\n{plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{text}\n{plan}");
+    }
+}
+
+fn plan(conn: &rusqlite::Connection, text: &str) -> String {
+    let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
+    let nothing = vec![rusqlite::types::Null; statement.parameter_count()];
+    let lines =
+        statement.query_map(rusqlite::params_from_iter(nothing), |row| row.get::<_, String>(3)).unwrap();
+    lines.map(Result::unwrap).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,401 @@
+//! The one writer: a thread that owns the machine and commits in groups.
+//!
+//! Callers send operations and wait. The writer takes what is queued, applies each operation, commits once, sends the
+//! signals and then answers, so every caller is answered after its change is durable and many share one wait for the
+//! disk. While one group commits, the next gathers.
+//!
+//! Callers that were just answered come back together a moment later. The first of them must not get a commit of its
+//! own while the others queue up behind it, so a group waits briefly for as many callers as the last one had. A lone
+//! caller never waits.
+//!
+//! - A refused operation (usage, not found, state) is answered with its refusal; the others of its group go on.
+//! - Any other failure, a panic included, undoes the group: all of it is answered with the error, the machine is
+//!   thrown away and rebuilt from the file before the next operation. So nothing that was popped in memory is lost.
+//! - Operations that only read need no commit, and none waits for the disk unless a write shares its group.
+//! - Claims, heartbeats and the passing of time are committed, but a group of them alone does not wait for the disk:
+//!   should the power fail, the worker that got the lease is gone too, and the job is ready instead of held. What callers
+//!   rely on (jobs, outcomes, settings) waits, and takes earlier claims along: the log is one file. A claim that a limiter
+//!   counts, or that runs a suspect, waits too.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tidegate_core::codes;
+use tidegate_core::time::Timestamp;
+use tidegate_store::machine::Machine;
+use tidegate_store::{Error, Result, Signals};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::is_refusal;
+use crate::owner::Ownership;
+use crate::rows::{Checkpoint, SqliteRows};
+
+/// Operations queued before callers wait to be let in.
+pub(crate) const INBOX: usize = 1_024;
+
+/// Most operations in one commit: bounds how long the first one waits.
+const GROUP_OPERATIONS: usize = 512;
+
+/// Most jobs in one commit, for the same reason.
+const GROUP_JOBS: usize = 20_000;
+
+/// Longest wait for callers that are expected back: a fraction of a commit.
+const GATHER: Duration = Duration::from_micros(150);
+
+/// Frames of the write-ahead log (32 MiB) beyond which it is copied into the database file, after the answers are out.
+/// Measured: up to four times as many make no difference beyond the noise, and a longer pause.
+const CHECKPOINT_FRAMES: i64 = 4_000;
+
+/// Commits after which a store is taken to be in for more than a word: room is made in its log ahead of need.
+const BUSY_AFTER: u32 = 16;
+
+/// Frames left in the log's file below which more room is made.
+const LOG_RESERVE: i64 = 128;
+
+/// After a failed rebuild, the next is tried no sooner: a full disk stays full for a while.
+const REBUILD_PAUSE: Duration = Duration::from_millis(500);
+
+/// The machine over SQLite.
+pub(crate) type SqliteMachine = Machine<SqliteRows>;
+
+/// What the writer must know of an operation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Traits {
+    /// Whether it changes anything.
+    pub(crate) writes: bool,
+    /// Whether its caller relies on the change after a power failure.
+    pub(crate) durable: bool,
+    /// How many jobs it is about.
+    pub(crate) jobs: usize,
+    /// The caller's time, if it has one.
+    pub(crate) now: Option<Timestamp>,
+}
+
+impl Traits {
+    /// An operation that changes nothing.
+    pub(crate) fn read() -> Self {
+        Self { writes: false, durable: false, jobs: 1, now: None }
+    }
+
+    /// An operation that changes this many jobs.
+    pub(crate) fn write(jobs: usize, now: Timestamp) -> Self {
+        Self { writes: true, durable: true, jobs, now: Some(now) }
+    }
+
+    /// An operation on leases alone: a power failure ends leases anyway.
+    pub(crate) fn lease(jobs: usize, now: Timestamp) -> Self {
+        Self { durable: false, ..Self::write(jobs, now) }
+    }
+}
+
+/// What is sent to the writer.
+pub(crate) enum Message {
+    /// Do this.
+    Run(Box<dyn Operation>),
+    /// Finish, once these readers have.
+    Close { readers: Vec<JoinHandle<()>>, reply: oneshot::Sender<Result<()>> },
+}
+
+/// An operation with its caller.
+pub(crate) trait Operation: Send {
+    fn traits(&self) -> Traits;
+    /// Applies it, keeps the reply, and returns an error if the group cannot go on.
+    fn apply(&mut self, machine: &mut SqliteMachine) -> Result<()>;
+    /// Answers with the reply that was kept, or with what undid it.
+    fn answer(self: Box<Self>, undone: Option<&Error>);
+}
+
+/// An operation made of a function.
+pub(crate) struct Task<T, F> {
+    traits: Traits,
+    run: Option<F>,
+    reply: Option<Result<T>>,
+    caller: oneshot::Sender<Result<T>>,
+}
+
+impl<T, F> Task<T, F> {
+    pub(crate) fn new(traits: Traits, run: F, caller: oneshot::Sender<Result<T>>) -> Self {
+        Self { traits, run: Some(run), reply: None, caller }
+    }
+}
+
+impl<T: Send, F: FnOnce(&mut SqliteMachine) -> Result<T> + Send> Operation for Task<T, F> {
+    fn traits(&self) -> Traits {
+        self.traits
+    }
+
+    fn apply(&mut self, machine: &mut SqliteMachine) -> Result<()> {
+        let Some(run) = self.run.take() else { return Ok(()) };
+        match run(machine) {
+            Err(error) if !is_refusal(&error) => Err(error),
+            reply => {
+                self.reply = Some(reply);
+                Ok(())
+            }
+        }
+    }
+
+    fn answer(self: Box<Self>, undone: Option<&Error>) {
+        let reply = match (undone, self.reply) {
+            (Some(error), _) => Err(error.clone()),
+            (None, Some(reply)) => reply,
+            (None, None) => Err(Error::internal("the operation was not run")),
+        };
+        // A caller that has gone away needs no answer.
+        let _ = self.caller.send(reply);
+    }
+}
+
+/// The machine, or why there is none.
+enum Condition {
+    Works(Box<SqliteMachine>),
+    Failed { error: Error, retry_at: Instant },
+}
+
+/// The writer, before and while it runs.
+pub(crate) struct Writer {
+    inbox: mpsc::Receiver<Message>,
+    condition: Condition,
+    signals: Signals,
+    /// Opens the file anew.
+    open: Box<dyn Fn() -> Result<SqliteRows> + Send>,
+    last_now: Timestamp,
+    /// Callers answered by the last group.
+    expected: usize,
+    /// Commits so far, as far as they matter.
+    commits: u32,
+    /// Frames that fit into the log's file as it is.
+    log_room: i64,
+    checkpoint_at: i64,
+    _ownership: Ownership,
+}
+
+impl Writer {
+    /// A writer over the rows that `open` gives.
+    pub(crate) fn new(
+        inbox: mpsc::Receiver<Message>,
+        signals: Signals,
+        open: impl Fn() -> Result<SqliteRows> + Send + 'static,
+        ownership: Ownership,
+        now: Timestamp,
+    ) -> Result<Self> {
+        let machine = rebuild(&open, now)?;
+        Ok(Self {
+            inbox,
+            condition: Condition::Works(machine),
+            signals,
+            open: Box::new(open),
+            last_now: now,
+            expected: 1,
+            commits: 0,
+            log_room: 0,
+            checkpoint_at: CHECKPOINT_FRAMES,
+            _ownership: ownership,
+        })
+    }
+
+    /// Serves until it is told to close or every handle is gone.
+    pub(crate) fn run(mut self) {
+        let mut next = None;
+        while let Some(message) = next.take().or_else(|| self.inbox.blocking_recv()) {
+            match message {
+                Message::Run(first) => next = self.serve_group(first),
+                Message::Close { readers, reply } => return self.close(readers, reply),
+            }
+        }
+    }
+
+    /// One group. Returns the message that ended it, if there was one: to close, or the first of the next group.
+    fn serve_group(&mut self, first: Box<dyn Operation>) -> Option<Message> {
+        if let Some(error) = self.mend() {
+            first.answer(Some(&error));
+            return None;
+        }
+        let Condition::Works(machine) = &mut self.condition else { return None };
+        let mut group = Group { done: vec![], jobs: 0, writing: false, durable: false, next: None };
+        let inbox = &mut self.inbox;
+        let last_now = &mut self.last_now;
+        let (expected, began) = (self.expected, Instant::now());
+        let served = catch_unwind(AssertUnwindSafe(|| {
+            group.apply(machine, first, last_now)?;
+            while group.has_room() {
+                match inbox.try_recv() {
+                    Ok(Message::Run(next)) if group.admits(next.traits()) => {
+                        group.apply(machine, next, last_now)?;
+                    }
+                    Ok(next) => group.next = Some(next),
+                    Err(_) if group.done.len() < expected && began.elapsed() < GATHER => {
+                        std::thread::yield_now();
+                    }
+                    Err(_) => break,
+                }
+            }
+            if !group.writing {
+                return Ok(());
+            }
+            machine.rows_mut().commit()?;
+            if !group.durable && machine.must_keep() {
+                return machine.rows_mut().sync();
+            }
+            Ok(())
+        }));
+        let served =
+            served.unwrap_or_else(|_| Err(Error::internal("an operation met a defect; nothing was stored")));
+        match served {
+            Ok(()) => {
+                send_signals(&self.signals, machine);
+                self.expected = group.done.len();
+                group.answer(None);
+                if group.writing {
+                    self.checkpoint_if_due();
+                }
+            }
+            Err(error) => {
+                tracing::warn!(code = %error.code, "A commit failed and was undone: {error}");
+                group.answer(Some(&error));
+                self.condition = Condition::Failed { error, retry_at: Instant::now() };
+            }
+        }
+        group.next
+    }
+
+    /// Rebuilds the machine if it was thrown away. Returns the error that stands in the way.
+    fn mend(&mut self) -> Option<Error> {
+        let Condition::Failed { error, retry_at } = &self.condition else { return None };
+        if Instant::now() < *retry_at {
+            return Some(error.clone());
+        }
+        match rebuild(&*self.open, self.last_now) {
+            Ok(machine) => {
+                tracing::info!("The store works again.");
+                (self.checkpoint_at, self.log_room) = (CHECKPOINT_FRAMES, 0);
+                self.condition = Condition::Works(machine);
+                None
+            }
+            Err(error) => {
+                let retry_at = Instant::now() + REBUILD_PAUSE;
+                self.condition = Condition::Failed { error: error.clone(), retry_at };
+                Some(error)
+            }
+        }
+    }
+
+    fn checkpoint_if_due(&mut self) {
+        let Condition::Works(machine) = &mut self.condition else { return };
+        let rows = machine.rows_mut();
+        let looked = rows.checkpoint(Checkpoint::Look);
+        let Ok(size) = looked else { return };
+        self.commits = self.commits.saturating_add(1);
+        if self.commits > BUSY_AFTER && size.frames + LOG_RESERVE > self.log_room {
+            // Without it commits are slower, and a full disk is for the next commit to report.
+            let tried_for = size.frames + 2 * LOG_RESERVE;
+            self.log_room = rows.make_room_in_log(size.frames).unwrap_or(tried_for);
+        }
+        // A log shorter than expected has begun anew, since all of it was copied.
+        if size.frames < self.checkpoint_at - CHECKPOINT_FRAMES {
+            self.checkpoint_at = CHECKPOINT_FRAMES;
+        }
+        if size.frames < self.checkpoint_at {
+            return;
+        }
+        match rows.checkpoint(Checkpoint::Passive) {
+            Ok(size) if size.copied == size.frames => self.checkpoint_at = CHECKPOINT_FRAMES,
+            // A backup or another reader holds the log; it grows until the reader is done.
+            Ok(size) => self.checkpoint_at = size.frames + CHECKPOINT_FRAMES,
+            Err(error) => {
+                // Nothing is lost: the log has everything, and the next commit says if the disk is full.
+                tracing::warn!(code = %error.code, "Copying the write-ahead log failed, it is kept: {error}");
+                self.checkpoint_at = size.frames + CHECKPOINT_FRAMES;
+            }
+        }
+    }
+
+    fn close(mut self, readers: Vec<JoinHandle<()>>, reply: oneshot::Sender<Result<()>>) {
+        self.inbox.close();
+        for reader in readers {
+            // A reader that panicked has nothing left to finish.
+            let _ = reader.join();
+        }
+        let closed = match &mut self.condition {
+            Condition::Works(machine) => machine.rows_mut().checkpoint(Checkpoint::Truncate).map(drop),
+            Condition::Failed { .. } => Ok(()),
+        };
+        if let Err(error) = &closed {
+            tracing::warn!(code = %error.code, "Copying the write-ahead log failed at close, it is kept: {error}");
+        }
+        // Files and lock are let go before the caller hears of it.
+        drop(self);
+        let _ = reply.send(Ok(()));
+    }
+}
+
+/// Operations that share a commit.
+struct Group {
+    done: Vec<Box<dyn Operation>>,
+    jobs: usize,
+    writing: bool,
+    /// Whether the commit waits for the disk; settled by the first write.
+    durable: bool,
+    /// What ended the group.
+    next: Option<Message>,
+}
+
+impl Group {
+    fn has_room(&self) -> bool {
+        self.next.is_none() && self.done.len() < GROUP_OPERATIONS && self.jobs < GROUP_JOBS
+    }
+
+    /// Whether an operation may share this group's commit.
+    fn admits(&self, traits: Traits) -> bool {
+        !traits.durable || self.durable || !self.writing
+    }
+
+    fn apply(
+        &mut self,
+        machine: &mut SqliteMachine,
+        operation: Box<dyn Operation>,
+        last_now: &mut Timestamp,
+    ) -> Result<()> {
+        let traits = operation.traits();
+        // Kept before it is applied, so that it is answered even if it panics.
+        self.done.push(operation);
+        self.jobs += traits.jobs;
+        *last_now = traits.now.unwrap_or(*last_now);
+        if traits.writes && !self.writing {
+            machine.rows_mut().begin(traits.durable)?;
+            (self.writing, self.durable) = (true, traits.durable);
+        }
+        self.done.last_mut().map_or(Ok(()), |operation| operation.apply(machine))
+    }
+
+    fn answer(&mut self, undone: Option<&Error>) {
+        for operation in self.done.drain(..) {
+            operation.answer(undone);
+        }
+    }
+}
+
+/// Opens the file and rebuilds the machine from it. What the rebuild itself writes is durable before anything else.
+fn rebuild(open: &dyn Fn() -> Result<SqliteRows>, now: Timestamp) -> Result<Box<SqliteMachine>> {
+    let rebuilt = catch_unwind(AssertUnwindSafe(|| {
+        let mut rows = open()?;
+        rows.begin(true)?;
+        let mut machine = Machine::open(rows, now)?;
+        machine.rows_mut().commit()?;
+        Ok(Box::new(machine))
+    }));
+    rebuilt.unwrap_or_else(|_| {
+        Err(Error::new(codes::INTERNAL, "rebuilding the store from its file met a defect"))
+    })
+}
+
+fn send_signals(signals: &Signals, machine: &mut SqliteMachine) {
+    let pending = machine.take_signals();
+    if pending.work {
+        signals.work();
+    }
+    for job in pending.cancels {
+        signals.cancel(job);
+    }
+}
