@@ -1,0 +1,312 @@
+//! What a handler knows about its run, and what it can say while it runs.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use tidegate_core::codes;
+use tidegate_core::failure::{Category, cut};
+use tidegate_core::ids::{ConnectorName, GroupKey, JobId, KindName, QueueName, TenantId};
+use tidegate_core::job::{ParkScope, Priority};
+use tidegate_core::limits;
+use tidegate_core::time::Timestamp;
+use tidegate_store::params::{ClaimedJob, Report};
+use tokio::sync::Notify;
+
+use crate::span::within;
+use crate::worker::lease::Lease;
+use crate::{Error, Failure, IntoSpan, Outcome, Result, Tidegate};
+
+/// Why a handler is asked to stop.
+///
+/// ```
+/// # fn example(cx: tidegate::Context) {
+/// if cx.stop_reason() == Some(tidegate::StopReason::Shutdown) {
+///     // put what was done so far somewhere safe
+/// }
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReason {
+    /// Somebody cancelled the job.
+    Cancelled,
+    /// Its timeout has passed.
+    TimedOut,
+    /// Its lease is lost: another worker may have the job, no write will be accepted.
+    LeaseLost,
+    /// The worker shuts down and has waited as long as it may.
+    Shutdown,
+}
+
+impl StopReason {
+    const ALL: [Self; 4] = [Self::Cancelled, Self::TimedOut, Self::LeaseLost, Self::Shutdown];
+}
+
+/// A handler's view of its run. Cheap to clone. The lease is kept alive by the worker; a handler need not do it.
+///
+/// ```
+/// use tidegate::{Context, Job, Outcome, done};
+/// # #[derive(serde::Serialize, serde::Deserialize, Job)] struct Export { pages: u32 }
+/// async fn export(job: Export, cx: Context) -> Outcome {
+///     for page in 0..job.pages {
+///         if cx.is_cancelled() {
+///             break;
+///         }
+///         cx.progress(f64::from(page) / f64::from(job.pages), "exporting").await?;
+///     }
+///     done()
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Context(Arc<Run>);
+
+struct Run {
+    job: ClaimedJob,
+    lease: Arc<Lease>,
+    started: Timestamp,
+    /// 0, or the reason's place in [`StopReason::ALL`] plus one. The first reason stays.
+    stop: AtomicU8,
+    bell: Notify,
+}
+
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = |$job:ident| $value:expr;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// ```
+            #[doc = concat!("# fn example(cx: tidegate::Context) { let _ =")]
+            #[doc = concat!("cx.", stringify!($name), "()")]
+            /// # ; }
+            /// ```
+            pub fn $name(&self) -> $type {
+                let $job = &self.0.job;
+                $value
+            }
+        )*
+    };
+}
+
+impl Context {
+    pub(crate) fn new(job: ClaimedJob, lease: Arc<Lease>, started: Timestamp) -> Self {
+        Self(Arc::new(Run { job, lease, started, stop: AtomicU8::new(0), bell: Notify::new() }))
+    }
+
+    fields! {
+        /// Id of the job.
+        id: JobId = |job| job.id;
+        /// Its kind.
+        kind: &KindName = |job| &job.kind;
+        /// Its queue.
+        queue: &QueueName = |job| &job.queue;
+        /// Whose it is.
+        tenant: Option<&TenantId> = |job| job.tenant.as_ref();
+        /// Its key of fairness, limits and parks.
+        group: &GroupKey = |job| &job.group;
+        /// The API it calls, if its kind names one.
+        connector: Option<&ConnectorName> = |job| job.connector.as_ref();
+        /// Its importance.
+        priority: Priority = |job| job.priority;
+        /// This attempt, from 1. Snoozes and lost processes do not count.
+        attempt: u32 = |job| job.attempt;
+        /// When it was enqueued.
+        created_at: Timestamp = |job| job.created_at;
+        /// Trace context that came with the enqueue.
+        trace: Option<&str> = |job| job.trace.as_deref();
+    }
+
+    /// When this attempt times out.
+    ///
+    /// ```
+    /// # fn example(cx: tidegate::Context) {
+    /// let left_ms = cx.deadline().since(cx.now());
+    /// # }
+    /// ```
+    pub fn deadline(&self) -> Timestamp {
+        self.0.started.plus_ms(self.0.job.timeout_ms)
+    }
+
+    /// The time by which the worker lives.
+    ///
+    /// ```
+    /// # fn example(cx: tidegate::Context) {
+    /// assert!(cx.now() < cx.deadline());
+    /// # }
+    /// ```
+    pub fn now(&self) -> Timestamp {
+        self.tide().now()
+    }
+
+    /// The handle that the worker was made from, to enqueue more jobs.
+    ///
+    /// ```
+    /// # #[derive(serde::Serialize, serde::Deserialize, tidegate::Job)] struct Next;
+    /// # async fn example(cx: tidegate::Context) -> tidegate::Outcome {
+    /// cx.tide().enqueue(Next).tenant("acme").await?;
+    /// # tidegate::done() }
+    /// ```
+    pub fn tide(&self) -> &Tidegate {
+        self.0.lease.tide()
+    }
+
+    /// Reports progress from 0 to 1. Durable when it returns; an error if the lease is lost.
+    ///
+    /// ```
+    /// # async fn example(cx: tidegate::Context) -> tidegate::Outcome {
+    /// cx.progress(0.5, "rendered").await?;
+    /// # tidegate::done() }
+    /// ```
+    pub async fn progress(&self, fraction: f64, note: impl Into<String>) -> Result<()> {
+        if !(0.0..=1.0).contains(&fraction) {
+            let why = format!("progress goes from 0 to 1, as in progress(0.5, \"half\"), not {fraction}");
+            return Err(Error::new(codes::INVALID_REQUEST, why));
+        }
+        self.report(Some((fraction, cut(note.into(), limits::MAX_NOTE_BYTES))), vec![]).await
+    }
+
+    /// Keeps a line with the job: the last hundred stay, each up to 1 KiB. Durable when it returns.
+    ///
+    /// ```
+    /// # async fn example(cx: tidegate::Context) -> tidegate::Outcome {
+    /// cx.log("the printer answered").await?;
+    /// # tidegate::done() }
+    /// ```
+    pub async fn log(&self, line: impl Into<String>) -> Result<()> {
+        self.report(None, vec![cut(line.into(), limits::MAX_NOTE_BYTES)]).await
+    }
+
+    async fn report(&self, progress: Option<(f64, String)>, log: Vec<String>) -> Result<()> {
+        let report = Report { ticket: self.0.job.ticket, progress, log };
+        let kept = self.tide().store().report(vec![report], self.now()).await?;
+        if kept.first() == Some(&true) {
+            return Ok(());
+        }
+        self.stop(StopReason::LeaseLost);
+        Err(Error::new(codes::STALE_LEASE, format!("the lease of {} is lost", self.id())))
+    }
+
+    /// Puts the job off without spending an attempt. Return it from the handler, or use `?` on it.
+    ///
+    /// ```
+    /// # async fn example(cx: tidegate::Context) -> tidegate::Outcome {
+    /// return cx.snooze("5m", "the shop is closed");
+    /// # }
+    /// ```
+    pub fn snooze(&self, span: impl IntoSpan, reason: impl Into<String>) -> Outcome {
+        let ms = within("a snooze", span, 0..=limits::MAX_DELAY_MS).map_err(|e| bad_snooze(&e))?;
+        self.put_off(self.now().plus_ms(ms), reason.into(), None)
+    }
+
+    /// Puts the job off until a time, and parks a scope until then in the same write: no other job of that scope
+    /// starts before. For a gate that refused everybody, not only this job.
+    ///
+    /// ```
+    /// use tidegate::ParkScope;
+    /// # async fn example(cx: tidegate::Context) -> tidegate::Outcome {
+    /// let until = cx.now().plus_ms(30_000);
+    /// return cx.snooze_and_park(ParkScope::Group(cx.group().clone()), until, "budget used up");
+    /// # }
+    /// ```
+    pub fn snooze_and_park(&self, scope: ParkScope, until: Timestamp, reason: impl Into<String>) -> Outcome {
+        if until.since(self.now()) > limits::MAX_DELAY_MS {
+            let why = format!("{until} is more than ten years ahead");
+            return Err(bad_snooze(&Error::new(codes::INVALID_TIME, why)));
+        }
+        self.put_off(until, reason.into(), Some(scope))
+    }
+
+    #[expect(clippy::unused_self, reason = "snoozes belong to a run")]
+    fn put_off(&self, until: Timestamp, reason: String, park: Option<ParkScope>) -> Outcome {
+        Err(Failure::snoozed(until, cut(reason, limits::MAX_NOTE_BYTES), park))
+    }
+
+    /// Whether the handler should stop, for whatever reason.
+    ///
+    /// ```
+    /// # fn example(cx: tidegate::Context) {
+    /// while !cx.is_cancelled() { /* one more piece */ break }
+    /// # }
+    /// ```
+    pub fn is_cancelled(&self) -> bool {
+        self.stop_reason().is_some()
+    }
+
+    /// Waits until the handler should stop, for whatever reason. What has not ended a grace period later is aborted.
+    ///
+    /// ```
+    /// # async fn work() {}
+    /// # async fn example(cx: tidegate::Context) -> tidegate::Outcome {
+    /// tokio::select! {
+    ///     () = work() => tidegate::done(),
+    ///     () = cx.cancelled() => Err(tidegate::Failure::logic("STOPPED", "asked to stop")),
+    /// }
+    /// # }
+    /// ```
+    pub async fn cancelled(&self) {
+        loop {
+            let mut rung = std::pin::pin!(self.0.bell.notified());
+            // Registered before looking, or a stop between the two is missed.
+            rung.as_mut().enable();
+            if self.is_cancelled() {
+                return;
+            }
+            rung.await;
+        }
+    }
+
+    /// Whether the lease is lost: another worker may have the job, so effects must stop.
+    ///
+    /// ```
+    /// # fn example(cx: tidegate::Context) {
+    /// assert!(!cx.lease_lost());
+    /// # }
+    /// ```
+    pub fn lease_lost(&self) -> bool {
+        self.stop_reason() == Some(StopReason::LeaseLost) || self.0.lease.is_lost()
+    }
+
+    /// Why the handler should stop; `None`: it should not.
+    ///
+    /// ```
+    /// # fn example(cx: tidegate::Context) {
+    /// assert_eq!(cx.stop_reason(), None);
+    /// # }
+    /// ```
+    pub fn stop_reason(&self) -> Option<StopReason> {
+        match self.0.stop.load(Ordering::Acquire) {
+            0 => self.0.lease.is_lost().then_some(StopReason::LeaseLost),
+            n => StopReason::ALL.get(usize::from(n) - 1).copied(),
+        }
+    }
+
+    /// Asks the handler to stop. The first reason stays.
+    pub(crate) fn stop(&self, reason: StopReason) {
+        let place = StopReason::ALL.iter().position(|r| *r == reason).unwrap_or_default();
+        let _first_wins =
+            self.0.stop.compare_exchange(0, place as u8 + 1, Ordering::AcqRel, Ordering::Acquire);
+        self.0.bell.notify_waiters();
+    }
+
+    pub(crate) fn job(&self) -> &ClaimedJob {
+        &self.0.job
+    }
+
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.0.lease
+    }
+}
+
+fn bad_snooze(error: &Error) -> Failure {
+    Failure::new(
+        Category::LogicError,
+        error.code.id,
+        format!("the snooze is not acceptable: {}", error.detail),
+    )
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let job = &self.0.job;
+        write!(f, "Context({} {} attempt {})", job.id, job.kind, job.attempt)
+    }
+}

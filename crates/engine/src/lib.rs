@@ -1,0 +1,87 @@
+//! Durable background jobs.
+//!
+//! ```no_run
+//! use tidegate::{Context, Job, Outcome, Tidegate, Worker, done};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize, Job)]
+//! #[job(kind = "invoice.send", queue = "billing", timeout = "30s")]
+//! struct SendInvoice { order: u64 }
+//!
+//! async fn send(job: SendInvoice, cx: Context) -> Outcome {
+//!     cx.progress(0.5, "rendered").await?;
+//!     println!("invoice for {}", job.order);
+//!     done()
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> tidegate::Result<()> {
+//!     let tide = Tidegate::open("data").await?;
+//!     tide.enqueue(SendInvoice { order: 7 }).tenant("acme").delay("2s").await?;
+//!     Worker::new(&tide).handle(send).concurrency(50).run_until_idle().await?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Five names are enough for the first day: [`Tidegate`] holds the store and enqueues, [`Job`] makes a type a payload,
+//! a [`Worker`] runs handlers, each with a [`Context`], and a handler returns an [`Outcome`].
+//!
+//! - What is enqueued is durable when the call returns; what is completed is too.
+//! - A handler may run more than once: after a failure as its policy says, and after its process died. It never
+//!   completes twice: a write under a lost lease is refused.
+//! - `?` works with any error and gives it a category ([`Failure`]), which decides whether and when to try again.
+//! - `tidegate::testing` (feature `testing`) runs handlers in virtual time.
+#![warn(missing_docs)]
+
+extern crate self as tidegate;
+
+mod classify;
+mod clock;
+mod context;
+mod enqueue;
+mod error;
+mod failure;
+mod handler;
+mod job;
+mod mint;
+mod outcome;
+mod span;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod tide;
+mod worker;
+
+pub use context::{Context, StopReason};
+pub use enqueue::{Enqueue, IntoPayload};
+pub use error::{Error, Result};
+pub use failure::{Classify, Failure};
+pub use job::Job;
+pub use outcome::{Done, IntoOutcome, Outcome, done, done_with};
+pub use span::IntoSpan;
+pub use tide::Tidegate;
+pub use tidegate_core::codes;
+pub use tidegate_core::failure::Category;
+pub use tidegate_core::ids::{
+    ConnectorName, GroupKey, JobId, KindName, QueueName, TenantId, UniqueKey, WorkerId,
+};
+pub use tidegate_core::job::{Job as JobView, OnConflict, ParkScope, Priority, State, Unique, UniqueScope};
+pub use tidegate_core::payload::Payload;
+pub use tidegate_core::registry::{KindSettings, QueueSettings};
+pub use tidegate_core::retry::{Backoff, Jitter, RetryPolicy};
+pub use tidegate_core::time::{Millis, Timestamp};
+pub use tidegate_core::why::Why;
+pub use tidegate_macros::Job;
+pub use tidegate_store::params::{CancelReply, EnqueueOutcome, Enqueued};
+pub use worker::{Report, Worker};
+
+/// The store behind a [`Tidegate`]: its traits, parameters, and the one in memory.
+///
+/// ```
+/// let store = tidegate::store::MemoryStore::new();
+/// ```
+pub mod store {
+    pub use tidegate_store::{
+        Error, Jobs, Letters, MemoryStore, Registry, Result, Signals, Store, Upkeep, params,
+    };
+    #[cfg(feature = "sqlite")]
+    pub use tidegate_store_sqlite::SqliteStore;
+}

@@ -1,0 +1,68 @@
+//! What must be right before a worker starts: exactly one handler for every kind of its queues.
+
+use std::collections::{BTreeSet, HashSet};
+
+use tidegate_core::codes;
+use tidegate_core::ids::QueueName;
+
+use super::Worker;
+use crate::{Error, Result};
+
+/// What the check found out.
+pub(super) struct Checked {
+    /// Queues to serve: those of the kinds, and those that were named.
+    pub(super) queues: Vec<QueueName>,
+}
+
+/// Checks the handlers and registers their kinds.
+pub(super) async fn handlers(worker: &Worker) -> Result<Checked> {
+    if let Some(wrong) = &worker.wrong {
+        return Err(wrong.clone());
+    }
+    if worker.handlers.is_empty() {
+        return Err(Error::handlers("the worker has no handlers"));
+    }
+    let mut kinds = HashSet::new();
+    for handler in &worker.handlers {
+        if !kinds.insert(handler.kind) {
+            return Err(Error::handlers(format!("kind {} has two handlers", handler.kind)));
+        }
+    }
+    let mut queues = BTreeSet::new();
+    for handler in &worker.handlers {
+        queues.insert((handler.settings)()?.queue);
+    }
+    queues.extend(worker.queues.iter().cloned());
+    for handler in &worker.handlers {
+        worker.tide.ensure_kind(handler.kind, handler.settings).await?;
+    }
+    all_handled(worker, &kinds, &queues).await?;
+    known(worker, &queues).await?;
+    Ok(Checked { queues: queues.into_iter().collect() })
+}
+
+async fn all_handled(worker: &Worker, kinds: &HashSet<&str>, queues: &BTreeSet<QueueName>) -> Result<()> {
+    let registered = worker.tide.store().kinds().await?;
+    let missing: Vec<&str> = registered
+        .iter()
+        .filter(|k| queues.contains(&k.settings.queue) && !kinds.contains(k.name.as_str()))
+        .map(|k| k.name.as_str())
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let why = format!(
+        "no handler for {}, registered in a queue that this worker serves (a kind that is gone for good can be moved \
+         away: `tidegate kinds set KIND --queue OTHER`)",
+        missing.join(", ")
+    );
+    Err(Error::handlers(why))
+}
+
+async fn known(worker: &Worker, queues: &BTreeSet<QueueName>) -> Result<()> {
+    let registered = worker.tide.store().queues(worker.tide.now()).await?;
+    match queues.iter().find(|q| !registered.iter().any(|r| r.name == **q)) {
+        Some(queue) => Err(Error::new(codes::UNKNOWN_QUEUE, format!("queue {queue} is not registered"))),
+        None => Ok(()),
+    }
+}

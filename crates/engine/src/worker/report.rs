@@ -1,0 +1,70 @@
+//! What a worker did.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a worker did between start and stop, in numbers of attempts.
+///
+/// ```
+/// # #[derive(serde::Serialize, serde::Deserialize, tidegate::Job)] struct Ping;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> tidegate::Result<()> {
+/// # let tide = tidegate::Tidegate::memory();
+/// tide.enqueue(Ping).await?;
+/// let worker = tidegate::Worker::new(&tide).handle(async |_: Ping, _| tidegate::done());
+/// let report = worker.run_until_idle().await?;
+/// assert_eq!((report.completed, report.failed), (1, 0));
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// Jobs completed.
+    pub completed: u64,
+    /// Attempts that failed, whatever followed.
+    pub failed: u64,
+    /// Of these, the ones that are tried again.
+    pub retried: u64,
+    /// Jobs that became dead letters.
+    pub dead: u64,
+    /// Times a job was put off.
+    pub snoozed: u64,
+    /// Jobs cancelled while this worker held them.
+    pub cancelled: u64,
+    /// Jobs given back without spending an attempt.
+    pub released: u64,
+    /// Outcomes refused because the lease was lost.
+    pub stale_refused: u64,
+    /// Handlers that panicked.
+    pub panics: u64,
+    /// Handlers that overran their timeout.
+    pub timeouts: u64,
+    /// Outcomes that could not be written before their lease was lost; these jobs run again.
+    pub unsettled: u64,
+}
+
+impl fmt::Display for Report {
+    /// One line for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} completed, {} retried, {} dead, {} snoozed, {} cancelled, {} released, {} refused as stale",
+            self.completed,
+            self.retried,
+            self.dead,
+            self.snoozed,
+            self.cancelled,
+            self.released,
+            self.stale_refused
+        )
+    }
+}
+
+/// The report in the making.
+#[derive(Default)]
+pub(crate) struct Tally(Mutex<Report>);
+
+impl Tally {
+    pub(crate) fn change(&self) -> MutexGuard<'_, Report> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,289 @@
+//! A store that does not answer for a while: nothing is lost, nothing is done twice, and what must be given up is said.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidegate::store::{Error, MemoryStore, Result, Signals, Store};
+use tidegate::testing;
+use tidegate::{Context, Job, StopReason, Tidegate, Worker, codes, done};
+
+mod flaky {
+    //! A store in memory whose calls fail while a counter says so.
+
+    use async_trait::async_trait;
+    use tidegate::store::params::{
+        Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
+        NewJob, Page, QueueView, Recover, Recovered, Report, Resolve, Settle, Settled, Totals,
+    };
+    use tidegate::store::{Jobs, Letters, Registry, Upkeep};
+    use tidegate::{JobId, JobView, KindName, KindSettings, ParkScope, Priority, QueueName, QueueSettings};
+    use tidegate::{State, Timestamp, Why};
+    use tidegate_core::ids::LeaseId;
+    use tidegate_core::job::Park;
+
+    use super::*;
+
+    #[derive(Default)]
+    pub(super) struct Flaky {
+        pub(super) inner: MemoryStore,
+        /// Claims, settles and heartbeats still to fail.
+        pub(super) claims: AtomicU32,
+        pub(super) settles: AtomicU32,
+        pub(super) beats: AtomicU32,
+        /// Claims whose reply takes half a second.
+        pub(super) late_claims: AtomicU32,
+        /// Settles still to be applied although the reply is lost.
+        pub(super) lost_replies: AtomicU32,
+    }
+
+    fn due(counter: &AtomicU32) -> bool {
+        counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+    }
+
+    fn unreachable<T>() -> Result<T> {
+        Err(Error::new(codes::STORE_FAILED, "the disk is away"))
+    }
+
+    #[async_trait]
+    impl Jobs for Flaky {
+        async fn enqueue(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
+            self.inner.enqueue(jobs, now).await
+        }
+
+        async fn report(&self, reports: Vec<Report>, now: Timestamp) -> Result<Vec<bool>> {
+            self.inner.report(reports, now).await
+        }
+
+        async fn cancel(&self, cancel: CancelJob) -> Result<CancelReply> {
+            self.inner.cancel(cancel).await
+        }
+
+        async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {
+            self.inner.run_now(id, now).await
+        }
+
+        async fn reprioritise(&self, id: JobId, priority: Priority, now: Timestamp) -> Result<()> {
+            self.inner.reprioritise(id, priority, now).await
+        }
+
+        async fn get(&self, id: JobId) -> Result<Option<JobView>> {
+            self.inner.get(id).await
+        }
+
+        async fn search(&self, query: JobQuery) -> Result<Page> {
+            self.inner.search(query).await
+        }
+
+        async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
+            self.inner.why(id, now).await
+        }
+
+        async fn claim(&self, claim: Claim) -> Result<Claimed> {
+            if due(&self.claims) {
+                return unreachable();
+            }
+            let reply = self.inner.claim(claim).await;
+            if reply.as_ref().is_ok_and(|claimed| !claimed.jobs.is_empty()) && due(&self.late_claims) {
+                tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+            }
+            reply
+        }
+
+        async fn settle(&self, settle: Settle) -> Result<Vec<Settled>> {
+            if due(&self.settles) {
+                return unreachable();
+            }
+            let reply = self.inner.settle(settle).await;
+            if due(&self.lost_replies) { unreachable() } else { reply }
+        }
+
+        async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>> {
+            if due(&self.beats) { unreachable() } else { self.inner.heartbeat(leases, now).await }
+        }
+    }
+
+    #[async_trait]
+    impl Registry for Flaky {
+        async fn put_queue(&self, name: QueueName, settings: QueueSettings, now: Timestamp) -> Result<()> {
+            self.inner.put_queue(name, settings, now).await
+        }
+
+        async fn settings(&self) -> Result<Vec<(QueueName, QueueSettings)>> {
+            self.inner.settings().await
+        }
+
+        async fn ensure_queue(&self, name: QueueName, now: Timestamp) -> Result<()> {
+            self.inner.ensure_queue(name, now).await
+        }
+
+        async fn put_kind(&self, name: KindName, settings: KindSettings) -> Result<()> {
+            self.inner.put_kind(name, settings).await
+        }
+
+        async fn queues(&self, now: Timestamp) -> Result<Vec<QueueView>> {
+            self.inner.queues(now).await
+        }
+
+        async fn kinds(&self) -> Result<Vec<KindView>> {
+            self.inner.kinds().await
+        }
+
+        async fn park(&self, park: Park, now: Timestamp) -> Result<()> {
+            self.inner.park(park, now).await
+        }
+
+        async fn unpark(&self, scope: ParkScope, by: String, now: Timestamp) -> Result<bool> {
+            self.inner.unpark(scope, by, now).await
+        }
+
+        async fn parks(&self) -> Result<Vec<Park>> {
+            self.inner.parks().await
+        }
+    }
+
+    #[async_trait]
+    impl Letters for Flaky {
+        async fn recover(&self, letters: Vec<Recover>, now: Timestamp) -> Result<Vec<Recovered>> {
+            self.inner.recover(letters, now).await
+        }
+
+        async fn resolve(&self, resolve: Resolve) -> Result<()> {
+            self.inner.resolve(resolve).await
+        }
+    }
+
+    #[async_trait]
+    impl Upkeep for Flaky {
+        async fn advance(&self, now: Timestamp) -> Result<Advanced> {
+            self.inner.advance(now).await
+        }
+
+        async fn prune(&self, limit: usize, now: Timestamp) -> Result<u64> {
+            self.inner.prune(limit, now).await
+        }
+
+        async fn erase(&self, erase: Erase) -> Result<Erased> {
+            self.inner.erase(erase).await
+        }
+
+        async fn totals(&self) -> Result<Totals> {
+            self.inner.totals().await
+        }
+    }
+
+    #[async_trait]
+    impl Store for Flaky {
+        fn signals(&self) -> &Signals {
+            self.inner.signals()
+        }
+
+        async fn close(&self) -> Result<()> {
+            self.inner.close().await
+        }
+    }
+}
+
+use flaky::Flaky;
+use tidegate::State;
+
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(kind = "task", timeout = "2h")]
+struct Task {
+    n: u32,
+}
+
+fn flaky() -> (Arc<Flaky>, Tidegate) {
+    let store = Arc::new(Flaky::default());
+    let tide = testing::tide_with(store.clone());
+    (store, tide)
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_and_outcomes_are_tried_again_until_the_store_is_back() {
+    let (store, tide) = flaky();
+    tide.enqueue_many((0..100).map(|n| tide.enqueue(Task { n }))).await.unwrap();
+    store.claims.store(5, Ordering::Relaxed);
+    store.settles.store(6, Ordering::Relaxed);
+    let report = testing::run(Worker::new(&tide).handle(async |_: Task, _| done())).await;
+    assert_eq!((report.completed, report.unsettled, report.stale_refused), (100, 0, 0));
+    assert!(tide.now().since(testing::EPOCH) < 10_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_answers_after_the_stop_gives_its_jobs_back() {
+    let (store, tide) = flaky();
+    store.late_claims.store(1, Ordering::Relaxed);
+    let job = tide.enqueue(Task { n: 1 }).await.unwrap();
+    let stop = testing::advance("100ms");
+    let worker = Worker::new(&tide).handle(async |_: Task, _| done());
+    let report = worker.run_until(stop).await.unwrap();
+    assert_eq!((report.completed, report.released), (0, 1));
+    assert_eq!(
+        tide.job(job.id).await.unwrap().unwrap().state,
+        State::Ready,
+        "it must not wait for a lease to end"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_completes_nothing_twice() {
+    let (store, tide) = flaky();
+    let runs = Arc::new(AtomicU32::new(0));
+    let seen = runs.clone();
+    tide.enqueue_many((0..10).map(|n| tide.enqueue(Task { n }))).await.unwrap();
+    store.lost_replies.store(1, Ordering::Relaxed);
+    let handler = move |_: Task, _: Context| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(())
+    };
+    let report = testing::run(Worker::new(&tide).handle(handler)).await;
+    // The outcomes were written; sent again they are refused, and nothing runs again.
+    assert_eq!((report.completed + report.stale_refused, runs.load(Ordering::Relaxed)), (10, 10));
+    assert!(report.stale_refused > 0);
+    assert_eq!(tide.store().totals().await.unwrap().completed, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_heartbeats_a_handler_is_stopped_when_its_lease_is_over() {
+    let (store, tide) = flaky();
+    tide.enqueue(Task { n: 1 }).await.unwrap();
+    store.beats.store(4, Ordering::Relaxed);
+    let told = Arc::new(Mutex::new(vec![]));
+    let seen = told.clone();
+    let handler = move |_: Task, cx: Context| {
+        let seen = seen.clone();
+        async move {
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_mins(1)) => done(),
+                () = cx.cancelled() => {
+                    seen.lock().unwrap().push((cx.stop_reason(), cx.now().since(testing::EPOCH)));
+                    Err(tidegate::Failure::logic("STOPPED", "asked to stop"))
+                }
+            }
+        }
+    };
+    let report = testing::run(Worker::new(&tide).handle(handler).lease("9s")).await;
+    assert_eq!((report.completed, report.failed), (1, 0));
+    assert_eq!(*told.lock().unwrap(), [(Some(StopReason::LeaseLost), 9_000)]);
+    assert_eq!(report.stale_refused + report.released, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_is_given_up_with_its_lease_and_counted() {
+    let (store, tide) = flaky();
+    let job = tide.enqueue(Task { n: 1 }).await.unwrap();
+    store.settles.store(60, Ordering::Relaxed);
+    store.beats.store(u32::MAX, Ordering::Relaxed);
+    let back = async {
+        testing::advance("20s").await;
+        store.settles.store(0, Ordering::Relaxed);
+        store.beats.store(0, Ordering::Relaxed);
+    };
+    let worker = Worker::new(&tide).handle(async |_: Task, _| done()).lease("6s");
+    let (report, ()) = tokio::join!(testing::run(worker), back);
+    assert!(report.unsettled >= 1, "{report:?}");
+    assert_eq!(report.completed, 1);
+    assert_eq!(tide.job(job.id).await.unwrap().unwrap().attempt, 1);
+}
