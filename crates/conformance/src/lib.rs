@@ -1,0 +1,258 @@
+//! One suite for every store.
+//!
+//! - [`cases`]: what a store must do, case by case, by name. [`suite!`] makes them tests of a backend.
+//! - [`differential`]: seeded random histories, run against two stores, every reply compared.
+//! - [`properties`]: several workers at once against a store, judged by the referee.
+//! - [`referee`]: an independent judge of the invariants, which looks only at calls and replies.
+#![expect(clippy::missing_panics_doc, reason = "a case fails by panicking")]
+
+pub mod cases;
+pub mod differential;
+pub mod kit;
+pub mod properties;
+pub mod referee;
+
+pub use kit::{Harness, World};
+
+/// Makes every case a test of a backend: `suite!(memory, open)` yields `memory::a_lost_lease_cannot_complete` and
+/// the others. `open` is an async function without arguments that returns a [`Harness`] around an empty store.
+#[macro_export]
+macro_rules! suite {
+    ($backend:ident, $open:path) => {
+        mod $backend {
+            $crate::__tests! { $open;
+            enqueue {
+                a_job_is_stored_with_what_its_kind_says,
+                a_job_can_differ_from_its_kind,
+                a_batch_with_one_bad_job_stores_nothing,
+                a_batch_is_answered_in_its_order,
+                empty_and_giant_batches_are_refused,
+                an_id_twice_in_a_batch_is_refused,
+                the_same_job_sent_again_is_kept,
+                another_job_under_the_same_id_is_refused,
+                a_repeated_id_that_was_said_to_be_fresh_is_refused_and_harms_nothing,
+                recovering_under_an_id_that_is_taken_is_refused_and_harms_nothing,
+                unknown_kinds_and_queues_are_refused,
+                times_and_caps_out_of_range_are_refused,
+                a_job_for_the_past_is_ready_now,
+                what_was_enqueued_survives_a_restart,
+                a_number_is_never_given_twice,
+                an_enqueue_wakes_who_waits_for_work,
+                a_closed_store_refuses,
+                a_job_that_does_not_exist_is_not_found,
+            }
+            unique {
+                keep_returns_the_job_that_holds_the_key_in_every_scope,
+                replace_gives_a_pending_job_the_new_payload_in_every_scope,
+                hasten_brings_a_scheduled_job_forward_in_every_scope,
+                hasten_never_puts_a_job_off,
+                a_pending_key_is_free_after_the_first_claim_and_never_taken_again,
+                a_running_key_is_held_until_the_job_ends,
+                a_running_key_is_free_after_every_end,
+                a_period_key_is_held_whatever_becomes_of_the_job_and_ends_on_time,
+                keys_of_different_kinds_do_not_meet,
+                one_key_twice_in_a_batch_makes_one_job,
+                hasten_never_comes_before_a_time_the_server_named,
+                an_erased_job_frees_its_key,
+            }
+            order {
+                a_delayed_job_is_claimed_when_its_time_has_come,
+                promotion_is_bounded_and_goes_on,
+                higher_priorities_come_first,
+                a_lane_is_first_in_first_out,
+                a_large_group_does_not_keep_small_ones_waiting,
+                groups_with_backlog_share_evenly,
+                an_idle_lane_that_wakes_is_served_in_the_next_claim,
+                a_group_is_not_overtaken_for_ever_by_new_groups,
+                ageing_serves_the_lowest_priority_within_its_bound,
+                ageing_survives_a_restart,
+                queues_share_a_worker_by_weight,
+                a_queue_that_wakes_is_not_punished_for_the_rate_of_a_queue_it_does_not_share_with,
+                a_delayed_job_takes_its_place_by_arrival,
+            }
+            limits {
+                a_queue_runs_no_more_than_its_concurrency,
+                a_place_is_free_after_every_way_to_end,
+                a_group_runs_no_more_than_its_concurrency_over_all_priorities,
+                the_empty_group_has_no_group_limit,
+                a_limit_can_be_changed_live,
+                the_limiter_is_exact_in_a_sliding_window,
+                the_limiter_remembers_over_a_restart,
+                the_limiter_counts_starts_not_ends,
+                suspects_count_against_every_limit,
+                a_worker_takes_no_more_than_its_room_in_a_queue,
+                a_claim_takes_only_from_the_queues_it_names,
+                a_full_queue_refuses_and_stores_nothing,
+                a_tenant_cannot_fill_the_queue,
+                new_tenants_of_one_batch_are_counted_apart,
+                a_claim_that_finds_nothing_never_says_to_come_back_in_the_past,
+                settings_that_cannot_work_are_refused,
+                a_claim_that_cannot_be_right_is_refused,
+            }
+            parks {
+                a_paused_queue_yields_nothing_until_it_is_resumed,
+                each_scope_covers_its_lanes_and_no_others,
+                removing_one_park_leaves_the_others,
+                a_park_with_an_end_ends_by_itself,
+                a_park_of_the_same_owner_replaces_the_earlier_one,
+                a_park_covers_lanes_that_come_later_and_jobs_that_become_due,
+                a_park_leaves_running_jobs_alone,
+                a_snooze_can_park_its_scope_in_the_same_write,
+                a_stale_snooze_parks_nothing,
+                a_snooze_that_parks_an_unknown_queue_loses_nothing,
+            }
+            leases {
+                a_lost_lease_cannot_complete,
+                a_ticket_is_good_for_one_settlement,
+                made_up_tickets_are_refused,
+                a_lease_is_settled_job_by_job,
+                a_heartbeat_keeps_a_lease,
+                a_lease_ends_on_time,
+                late_but_before_the_rescue_still_counts,
+                a_heartbeat_after_the_rescue_is_refused,
+                lease_numbers_only_grow_also_over_restarts,
+                a_stale_ticket_stays_stale_over_a_restart,
+                a_held_job_is_still_held_after_a_restart_and_can_complete,
+                a_lease_that_ended_while_the_store_was_down_is_rescued,
+                a_stall_spends_no_attempt,
+                two_workers_never_get_the_same_job,
+                a_lease_of_another_length_is_honoured,
+            }
+            stalls {
+                jobs_of_a_stalled_batch_run_one_at_a_time_per_process,
+                a_stall_of_a_batch_counts_against_nobody,
+                a_job_is_dead_after_its_third_lone_stall,
+                the_last_chance_is_taken_alone_in_the_process,
+                a_process_drains_before_it_runs_a_last_chance,
+                a_poison_job_takes_no_innocent_with_it,
+                a_suspect_that_ends_well_is_no_suspect_any_more,
+                suspects_stay_suspects_over_a_restart,
+            }
+            control {
+                a_waiting_job_is_cancelled_at_once,
+                a_running_job_is_asked_to_stop,
+                a_job_asked_to_stop_does_not_run_again,
+                a_job_that_completes_in_spite_of_a_cancel_is_completed,
+                a_finished_job_cannot_be_cancelled,
+                cancelling_frees_room,
+                run_now_makes_a_scheduled_job_ready,
+                reprioritise_moves_a_job_in_every_open_state,
+                a_finished_job_keeps_its_priority,
+                reprioritised_back_and_forth_a_job_is_still_one_job,
+            }
+            outcomes {
+                a_result_is_kept,
+                a_result_that_is_too_large_is_not_kept,
+                a_failure_is_tried_again_with_its_categorys_policy,
+                each_category_has_its_own_counter,
+                max_attempts_caps_the_sum_over_categories,
+                permanent_failures_are_dead_at_once,
+                a_jobs_own_policy_wins_over_its_kinds_and_the_categorys,
+                the_error_history_is_bounded_and_keeps_the_newest,
+                a_dead_letter_is_bounded_too,
+                a_snooze_spends_no_attempt,
+                a_job_that_snoozes_for_ever_is_dead_in_the_end,
+                a_snooze_without_end_is_cut_to_ten_years,
+                a_released_job_is_ready_again_and_spent_nothing,
+                progress_and_log_lines_are_kept_within_bounds,
+                a_stale_report_is_refused,
+                outcomes_of_one_call_are_applied_together,
+            }
+            why {
+                why_names_a_delay_a_retry_and_a_snooze_with_their_times,
+                why_names_every_park_that_covers_a_job_the_longest_first,
+                why_names_a_full_group_and_a_full_queue,
+                why_names_the_limiter_and_when_it_is_free,
+                why_names_what_is_ahead_and_what_is_next,
+                why_names_a_suspect,
+                why_names_who_runs_it_and_every_end,
+            }
+            search {
+                search_finds_jobs_in_every_state,
+                search_narrows_by_every_field,
+                text_is_taken_literally,
+                text_is_found_in_errors_and_in_replaced_payloads,
+                paging_shows_every_job_once_while_jobs_come_and_go,
+                a_page_is_bounded,
+                dead_letters_are_found_by_review,
+            }
+            letters {
+                recovering_twice_yields_one_job,
+                a_recovered_job_starts_afresh_and_knows_its_origin,
+                only_dead_letters_are_recovered,
+                a_letter_is_resolved_once,
+                what_is_not_dead_cannot_be_resolved,
+                a_recovered_job_can_die_and_be_recovered_again,
+            }
+            upkeep {
+                retention_by_count_keeps_the_newest,
+                retention_by_age_takes_completed_and_cancelled_jobs,
+                dead_letters_are_kept_thirty_days_whatever_the_count,
+                pruning_one_queue_leaves_the_others,
+                erasing_a_tenant_takes_all_its_jobs_and_no_others,
+                erasing_frees_the_places_of_running_jobs,
+                erasing_a_tenant_that_never_was_is_fine,
+                counts_agree_with_what_search_finds,
+                the_registry_lists_what_was_put_and_survives_a_restart,
+                a_queue_view_says_how_old_and_how_fast,
+            }
+            clock {
+                after_a_step_back_a_lease_ends_within_its_length,
+                after_a_step_back_over_a_restart_a_lease_ends_within_its_length,
+                after_a_step_back_a_holder_goes_on,
+                after_a_step_back_the_limiter_is_free_within_a_window,
+                after_a_step_back_over_a_restart_the_limiter_is_free_within_a_window,
+                a_ready_job_stays_ready_when_the_clock_goes_back,
+                readings_slightly_out_of_order_are_taken_as_standing_still,
+            }
+            }
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __tests {
+    ($open:path; $($subject:ident { $($case:ident,)* })*) => {
+        $($(
+            #[tokio::test]
+            async fn $case() {
+                let mut world = $crate::World::new($open().await).await;
+                $crate::cases::$subject::$case(&mut world).await;
+            }
+        )*)*
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    /// A case that is written but not listed would never run.
+    #[test]
+    fn every_case_is_listed_in_the_suite() {
+        let list = include_str!("lib.rs");
+        let sources = [
+            include_str!("cases/enqueue.rs"),
+            include_str!("cases/unique.rs"),
+            include_str!("cases/order.rs"),
+            include_str!("cases/limits.rs"),
+            include_str!("cases/parks.rs"),
+            include_str!("cases/leases.rs"),
+            include_str!("cases/stalls.rs"),
+            include_str!("cases/control.rs"),
+            include_str!("cases/outcomes.rs"),
+            include_str!("cases/why.rs"),
+            include_str!("cases/search.rs"),
+            include_str!("cases/letters.rs"),
+            include_str!("cases/upkeep.rs"),
+            include_str!("cases/clock.rs"),
+        ];
+        let mut cases = 0;
+        for line in sources.iter().flat_map(|s| s.lines()) {
+            let Some(rest) = line.strip_prefix("pub async fn ") else { continue };
+            let name = rest.split('(').next().unwrap_or_default();
+            assert_eq!(list.matches(&format!(" {name},\n")).count(), 1, "{name} must be listed once");
+            cases += 1;
+        }
+        assert!(cases >= 60, "{cases} cases");
+    }
+}
