@@ -1,0 +1,39 @@
+//! `tidegate bench`: measured figures, as a table or as JSON. The JSON keys are a contract with scripts that compare
+//! runs; see `bench/peers`.
+
+mod backlog;
+mod figures;
+mod jobs;
+
+use clap::{Args, Subcommand};
+
+use crate::error::Result;
+use crate::output::Output;
+
+/// Arguments of `tidegate bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Enqueue, process and pick up jobs through the library
+    #[command(after_help = "Examples:
+  tidegate bench jobs --jobs 100000
+  tidegate bench jobs --store sqlite:/data/bench --jobs 100000 --json
+  tidegate bench jobs --backlog ready=1000000,delayed=1000000,completed=1000000,parked=10000x100")]
+    Jobs(jobs::JobsArgs),
+    /// Fill a store with a backlog; `bench jobs` does this in a process of its own, so that memory is measured clean
+    #[command(hide = true)]
+    Fill(backlog::FillArgs),
+}
+
+/// Runs a measurement.
+pub(crate) async fn run(args: BenchArgs, output: &Output) -> Result<()> {
+    match args.what {
+        What::Jobs(args) => jobs::run(args, output).await,
+        What::Fill(args) => backlog::fill(args, output).await,
+    }
+}

@@ -1,0 +1,336 @@
+//! Commands over many jobs: show what will be touched, ask, work in small durable steps behind a bar. Ctrl-C stops
+//! between two steps; the same command goes on where it stopped.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tidegate_core::codes;
+use tidegate_core::ids::{JobId, Seq, TenantId};
+use tidegate_core::job::{Job, Resolution};
+use tidegate_core::why::grouped;
+use tidegate_store::Store;
+use tidegate_store::params::{CancelJob, CancelReply, Erase, JobQuery, Recover, Recovered, Resolve};
+use tokio::task::JoinSet;
+
+use super::filter::{self, Affected};
+use super::jobs;
+use crate::args::{Consent, Global};
+use crate::consent::{self, Decision};
+use crate::data;
+use crate::error::{Failure, Result};
+use crate::output::{Bulk, Output, plural};
+use crate::parse;
+
+/// Writes in one step: concurrent ones share a commit, and Ctrl-C is looked at after each step.
+const STEP: usize = 256;
+/// Rows an erase looks at in one step.
+const ERASE_SCAN: usize = 10_000;
+
+/// What came of bulk work.
+struct Tally {
+    done: u64,
+    skipped: u64,
+    interrupted: bool,
+}
+
+/// Cancels everything that fits the query.
+pub(crate) async fn cancel(
+    query: JobQuery,
+    words: &str,
+    note: &str,
+    consent: Consent,
+    global: &Global,
+    output: &Output,
+) -> Result<()> {
+    let data = data::existing(global).await?;
+    let affected = filter::affected(&*data.store, query).await?;
+    let what = format!("Cancel {} ({words})?", plural(affected.ids.len() as u64, "job"));
+    if let Some(answer) = decide(&affected, &what, consent, output)? {
+        data.close().await?;
+        return answer.print(output, "cancel");
+    }
+    let bulk = Bulk::start(output, "Cancelling", affected.ids.len() as u64);
+    let note = note.to_owned();
+    let tally = concurrently(&data.store, &affected.ids, &bulk, move |store, id| {
+        let note = note.clone();
+        async move {
+            let reply = store.cancel(CancelJob { id, note, now: parse::now() }).await;
+            Ok(!matches!(reply?, CancelReply::AlreadyFinished(_)))
+        }
+    })
+    .await?;
+    drop(bulk);
+    data.close().await?;
+    tally.print(output, "cancelled", "had finished meanwhile")
+}
+
+/// Recovers dead letters as new jobs.
+pub(crate) async fn recover(which: Which, consent: Consent, global: &Global, output: &Output) -> Result<()> {
+    let data = data::existing(global).await?;
+    let ids = match which {
+        Which::Named(ids) => {
+            if consent.dry_run {
+                for &id in &ids {
+                    super::get(&*data.store, id).await?;
+                }
+                data.close().await?;
+                return Answer::DryRun { jobs: ids.len() as u64, preview: String::new() }
+                    .print(output, "recover");
+            }
+            ids
+        }
+        Which::Matching(query, words) => {
+            let affected = filter::affected(&*data.store, query).await?;
+            let what = format!("Recover {} ({words})?", plural(affected.ids.len() as u64, "dead letter"));
+            if let Some(answer) = decide(&affected, &what, consent, output)? {
+                data.close().await?;
+                return answer.print(output, "recover");
+            }
+            affected.ids
+        }
+    };
+    let single = (ids.len() == 1).then(|| ids[0]);
+    let bulk = Bulk::start(output, "Recovering", ids.len() as u64);
+    let mut tally = Tally { done: 0, skipped: 0, interrupted: false };
+    let mut rows: Vec<Value> = vec![];
+    for step in ids.chunks(STEP) {
+        if bulk.interrupted() {
+            tally.interrupted = true;
+            break;
+        }
+        let letters = step.iter().map(|&dead| Recover { dead, new_id: parse::new_id() }).collect();
+        for (id, reply) in step.iter().zip(data.store.recover(letters, parse::now()).await?) {
+            match reply {
+                Recovered::As(_) => tally.done += 1,
+                Recovered::NotDead if single.is_some() => return Err(not_dead(&*data.store, *id).await?),
+                Recovered::Already(_) | Recovered::NotDead => tally.skipped += 1,
+            }
+            rows.push(json!({ "dead": id, "reply": reply }));
+        }
+        bulk.add(step.len() as u64);
+    }
+    drop(bulk);
+    data.close().await?;
+    let tally = tally.whole("recovered")?;
+    let mut value = tally.json("recovered");
+    value["letters"] = rows.clone().into();
+    output.answer(&value, || match rows.as_slice() {
+        [one] => {
+            let line = |key: &str| one["reply"][key].as_str().map(str::to_owned);
+            match (line("as"), line("already")) {
+                (Some(new), _) => format!("Recovered as {new}, with a fresh attempt budget."),
+                (_, Some(old)) => format!("It was recovered before, as {old}; nothing was changed."),
+                _ => tally.words("recovered", "were recovered before or are not dead"),
+            }
+        }
+        _ => tally.words("recovered", "were recovered before or are not dead"),
+    })
+}
+
+/// Settles dead letters without running them again.
+pub(crate) async fn resolve(
+    which: Which,
+    resolution: Resolution,
+    by: String,
+    consent: Consent,
+    global: &Global,
+    output: &Output,
+) -> Result<()> {
+    let data = data::existing(global).await?;
+    let ids = match which {
+        Which::Named(ids) => {
+            for &id in &ids {
+                if super::get(&*data.store, id).await?.dead.is_none() {
+                    return Err(not_dead(&*data.store, id).await?);
+                }
+            }
+            if consent.dry_run {
+                data.close().await?;
+                return Answer::DryRun { jobs: ids.len() as u64, preview: String::new() }
+                    .print(output, "resolve");
+            }
+            ids
+        }
+        Which::Matching(query, words) => {
+            let affected = filter::affected(&*data.store, query).await?;
+            let what = format!("Resolve {} ({words})?", plural(affected.ids.len() as u64, "dead letter"));
+            if let Some(answer) = decide(&affected, &what, consent, output)? {
+                data.close().await?;
+                return answer.print(output, "resolve");
+            }
+            affected.ids
+        }
+    };
+    let bulk = Bulk::start(output, "Resolving", ids.len() as u64);
+    let tally = concurrently(&data.store, &ids, &bulk, move |store, id| {
+        let by = by.clone();
+        async move {
+            store.resolve(Resolve { id, resolution, by, now: parse::now() }).await?;
+            Ok(true)
+        }
+    })
+    .await?;
+    drop(bulk);
+    data.close().await?;
+    tally.print(output, "resolved", "were not dead any more")
+}
+
+/// Erases a tenant.
+pub(crate) async fn erase(
+    tenant: TenantId,
+    consent: Consent,
+    global: &Global,
+    output: &Output,
+) -> Result<()> {
+    let data = data::existing(global).await?;
+    let query = JobQuery { tenant: Some(tenant.clone()), limit: 1_000, ..JobQuery::default() };
+    let affected = filter::affected(&*data.store, query).await?;
+    let what = format!("Erase {} of tenant {tenant}, for good?", plural(affected.ids.len() as u64, "job"));
+    if let Some(answer) = decide(&affected, &what, consent, output)? {
+        data.close().await?;
+        return answer.print(output, "erase");
+    }
+    let bulk = Bulk::start(output, "Erasing", affected.ids.len() as u64);
+    let mut tally = Tally { done: 0, skipped: 0, interrupted: false };
+    let mut after = Some(Seq(0));
+    while let Some(from) = after {
+        if bulk.interrupted() {
+            tally.interrupted = true;
+            break;
+        }
+        let step = Erase { tenant: tenant.clone(), after: from, scan: ERASE_SCAN, now: parse::now() };
+        let erased = data.store.erase(step).await?;
+        tally.done += erased.erased;
+        bulk.add(erased.erased);
+        after = erased.next;
+    }
+    drop(bulk);
+    data.close().await?;
+    tally.print(output, "erased", "were left")
+}
+
+/// Which dead letters are meant.
+pub(crate) enum Which {
+    /// These.
+    Named(Vec<JobId>),
+    /// All that fit, with the filter in words.
+    Matching(JobQuery, String),
+}
+
+async fn not_dead(store: &dyn Store, id: JobId) -> Result<Failure> {
+    let job = super::get(store, id).await?;
+    Ok(Failure::new(codes::WRONG_STATE, format!("{id} is {}, not dead", job.state)))
+}
+
+/// An answer without work.
+enum Answer {
+    Nothing,
+    DryRun { jobs: u64, preview: String },
+    Declined,
+}
+
+impl Answer {
+    fn print(&self, output: &Output, verb: &str) -> Result<()> {
+        let (n, dry_run) = match self {
+            Self::DryRun { jobs, .. } => (*jobs, true),
+            Self::Nothing | Self::Declined => (0, false),
+        };
+        let mut value = json!({ "dry_run": dry_run });
+        value[format!("would_{verb}")] = n.into();
+        output.answer(&value, || match self {
+            Self::Nothing => "Nothing fits; nothing was changed.".into(),
+            Self::DryRun { jobs, preview } => {
+                format!("{preview}Would {verb} {}; nothing was changed.", plural(*jobs, "job"))
+            }
+            Self::Declined => "Nothing was changed.".into(),
+        })
+    }
+}
+
+/// Asks; `None` is a yes.
+fn decide(affected: &Affected, question: &str, consent: Consent, output: &Output) -> Result<Option<Answer>> {
+    if affected.ids.is_empty() {
+        return Ok(Some(Answer::Nothing));
+    }
+    let preview = preview(&affected.sample, affected.ids.len(), output);
+    Ok(match consent::ask(consent, question, &preview, output)? {
+        Decision::Go => None,
+        Decision::DryRun => Some(Answer::DryRun { jobs: affected.ids.len() as u64, preview }),
+        Decision::Declined => Some(Answer::Declined),
+    })
+}
+
+fn preview(sample: &[Job], total: usize, output: &Output) -> String {
+    let mut text = jobs::table(sample, parse::now()).render(output);
+    if total > sample.len() {
+        let _ = writeln!(text, "… and {} more", grouped((total - sample.len()) as u64));
+    }
+    text
+}
+
+/// Runs one write per job, a step's worth at a time: they share commits.
+async fn concurrently<F, Fut>(store: &Arc<dyn Store>, ids: &[JobId], bulk: &Bulk, write: F) -> Result<Tally>
+where
+    F: Fn(Arc<dyn Store>, JobId) -> Fut,
+    Fut: Future<Output = Result<bool, tidegate_store::Error>> + Send + 'static,
+{
+    let mut tally = Tally { done: 0, skipped: 0, interrupted: false };
+    for step in ids.chunks(STEP) {
+        if bulk.interrupted() {
+            tally.interrupted = true;
+            break;
+        }
+        let mut writes = JoinSet::new();
+        for &id in step {
+            writes.spawn(write(store.clone(), id));
+        }
+        while let Some(written) = writes.join_next().await {
+            let written = written.map_err(|e| Failure::new(codes::INTERNAL, e.to_string()))?;
+            match written {
+                Ok(true) => tally.done += 1,
+                Ok(false) => tally.skipped += 1,
+                // Pruned or changed between the look and the write: not this command's any more.
+                Err(e) if matches!(e.code, codes::JOB_NOT_FOUND | codes::WRONG_STATE) => tally.skipped += 1,
+                Err(e) => {
+                    let done = plural(tally.done, "job");
+                    return Err(
+                        Failure::from(e).detail(format!("{done} were done; the same command goes on"))
+                    );
+                }
+            }
+            bulk.add(1);
+        }
+    }
+    Ok(tally)
+}
+
+impl Tally {
+    fn json(&self, verb: &str) -> Value {
+        let mut value = json!({ "dry_run": false, "skipped": self.skipped });
+        value[verb] = self.done.into();
+        value
+    }
+
+    fn words(&self, verb: &str, skipped: &str) -> String {
+        let mut text = format!("{} {verb}.", plural(self.done, "job"));
+        if self.skipped > 0 {
+            let _ = write!(text, " {} {skipped}.", plural(self.skipped, "job"));
+        }
+        text
+    }
+
+    /// Ctrl-C is an error that says how far it came: a script must not take half of the work for all of it.
+    fn whole(self, verb: &str) -> Result<Self> {
+        if self.interrupted {
+            let done = plural(self.done, "job");
+            return Err(Failure::new(codes::INTERRUPTED, format!("stopped by Ctrl-C with {done} {verb}")));
+        }
+        Ok(self)
+    }
+
+    fn print(self, output: &Output, verb: &str, skipped: &str) -> Result<()> {
+        let tally = self.whole(verb)?;
+        output.answer(&tally.json(verb), || tally.words(verb, skipped))
+    }
+}

@@ -1,0 +1,224 @@
+//! `tidegate dead`: dead letters.
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tidegate_core::codes;
+use tidegate_core::ids::{JobId, Seq, TenantId};
+use tidegate_core::job::{Job, Resolution, Review, State};
+use tidegate_core::time::Timestamp;
+use tidegate_store::params::JobQuery;
+
+use super::bulk::{self, Which};
+use super::filter::{self, Filter, Found};
+use super::{get, job_json, show};
+use crate::args::{Consent, Global};
+use crate::data;
+use crate::error::{Failure, Result};
+use crate::output::{Column, Output, Table, dash, short_when};
+use crate::parse;
+
+/// Commands on dead letters.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeadCommand {
+    /// List dead letters, newest first
+    #[command(
+        visible_alias = "list",
+        after_help = "Examples:
+  tidegate dead ls
+  tidegate dead ls --queue billing --since 1h
+  tidegate dead ls --review all --json"
+    )]
+    Ls(ListArgs),
+    /// Show everything about one dead letter
+    #[command(after_help = "Examples:
+  tidegate dead show job_01JD0000000000000000000000")]
+    Show {
+        /// Id of the job
+        job: String,
+    },
+    /// Run dead letters again as new jobs with a fresh attempt budget; twice yields one job
+    #[command(after_help = "Examples:
+  tidegate dead recover job_01JD0000000000000000000000
+  tidegate dead recover --kind invoice.send --since 2h --dry-run
+  tidegate dead recover --all --yes")]
+    Recover(RecoverArgs),
+    /// Settle dead letters without running them again
+    #[command(after_help = "Examples:
+  tidegate dead resolve job_01JD0000000000000000000000 --as config_fix
+  tidegate dead resolve --tenant acme --as abandoned --yes")]
+    Resolve(ResolveArgs),
+}
+
+/// Arguments of `dead ls`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    filter: Filter,
+    /// Review status
+    #[arg(help = "Review status: pending_review, manual_resolved, auto_resolved, abandoned, or all")]
+    #[arg(long, value_name = "STATUS", default_value = "pending_review")]
+    review: String,
+    /// Most letters to show
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+    /// Go on where an earlier list ended
+    #[arg(long, value_name = "CURSOR")]
+    cursor: Option<i64>,
+}
+
+/// Arguments of `dead recover`.
+#[derive(Debug, Args)]
+pub(crate) struct RecoverArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+/// Arguments of `dead resolve`.
+#[derive(Debug, Args)]
+pub(crate) struct ResolveArgs {
+    #[command(flatten)]
+    which: WhichArgs,
+    /// How it was settled
+    #[arg(help = "How it was settled: reauthorize, config_fix, manual_refresh, abandoned")]
+    #[arg(long = "as", value_name = "HOW")]
+    resolution: String,
+    /// Who settled it
+    #[arg(long, value_name = "NAME", default_value = "operator")]
+    by: String,
+    #[command(flatten)]
+    consent: Consent,
+}
+
+/// Letters by id, by filter, or all.
+#[derive(Debug, Args)]
+struct WhichArgs {
+    /// Ids of the jobs
+    #[arg(value_name = "JOB")]
+    jobs: Vec<String>,
+    #[command(flatten)]
+    filter: Filter,
+    /// All that wait for review
+    #[arg(long)]
+    all: bool,
+}
+
+impl WhichArgs {
+    fn resolve(&self) -> Result<Which> {
+        let named = !self.jobs.is_empty();
+        let filtered = !self.filter.is_empty() || self.all;
+        match (named, filtered) {
+            (true, false) => {
+                let ids: Vec<JobId> = self.jobs.iter().map(|j| parse::job_id(j)).collect::<Result<_>>()?;
+                Ok(Which::Named(ids))
+            }
+            (false, true) => {
+                let query = self.filter.query(vec![State::Dead], parse::now())?;
+                let query = JobQuery { review: Some(Review::PendingReview), ..query };
+                Ok(Which::Matching(query, self.filter.words()))
+            }
+            (true, true) => Err(Failure::new(codes::INVALID_REQUEST, "job ids and filters cannot be mixed")
+                .hint("name either the jobs or a filter")),
+            (false, false) => Err(Failure::new(codes::INVALID_REQUEST, "no dead letter is named")
+                .hint("name job ids, a filter such as --kind or --tenant, or --all")),
+        }
+    }
+}
+
+/// Runs a command on dead letters.
+pub(crate) async fn run(command: DeadCommand, global: &Global, output: &Output) -> Result<()> {
+    match command {
+        DeadCommand::Ls(args) => ls(args, global, output).await,
+        DeadCommand::Show { job } => one(&job, global, output).await,
+        DeadCommand::Recover(args) => {
+            bulk::recover(args.which.resolve()?, args.consent, global, output).await
+        }
+        DeadCommand::Resolve(args) => {
+            let resolution: Resolution = parse::word(&args.resolution)?;
+            bulk::resolve(args.which.resolve()?, resolution, args.by, args.consent, global, output).await
+        }
+    }
+}
+
+async fn ls(args: ListArgs, global: &Global, output: &Output) -> Result<()> {
+    let now = parse::now();
+    let mut query = args.filter.query(vec![State::Dead], now)?;
+    query.review = review(&args.review)?;
+    query.cursor = args.cursor.map(Seq);
+    let data = data::existing(global).await?;
+    let Found { jobs, next } = filter::find(&*data.store, query, args.limit as usize).await?;
+    data.close().await?;
+    let rows: Vec<_> = jobs.iter().map(job_json).collect::<Result<_>>()?;
+    output.answer(&json!({ "letters": rows, "next_cursor": next }), || {
+        if jobs.is_empty() {
+            let waiting = if query_is_pending(&args.review) { " that wait for review" } else { "" };
+            return format!("No dead letters{waiting} ({}).", args.filter.words());
+        }
+        let mut text = table(&jobs, now).render(output);
+        if let Some(Seq(next)) = next {
+            text +=
+                &output.style.dim(&format!("More: tidegate dead ls --cursor {next}, with the same filters."));
+            text.push('\n');
+        }
+        text
+    })
+}
+
+fn query_is_pending(review: &str) -> bool {
+    review == Review::PendingReview.as_str()
+}
+
+fn review(text: &str) -> Result<Option<Review>> {
+    const KNOWN: [Review; 4] =
+        [Review::PendingReview, Review::ManualResolved, Review::AutoResolved, Review::Abandoned];
+    if text == "all" {
+        return Ok(None);
+    }
+    KNOWN.into_iter().find(|r| r.as_str() == text).map(Some).ok_or_else(|| {
+        let shown: String = text.chars().take(40).collect();
+        let known = KNOWN.map(Review::as_str).join(", ");
+        Failure::new(codes::INVALID_REQUEST, format!("{shown:?} is not a review status"))
+            .hint(format!("use {known}, or all"))
+    })
+}
+
+fn table(jobs: &[Job], now: Timestamp) -> Table {
+    let mut table = Table::new(vec![
+        Column::fixed("JOB"),
+        Column::text("KIND", 10),
+        Column::text("TENANT", 8).optional(2),
+        Column::fixed("CATEGORY").optional(3),
+        Column::number("TRY").optional(4),
+        Column::text("ERROR", 24),
+        Column::fixed("REVIEW").optional(5),
+        Column::fixed("DIED").optional(1),
+    ]);
+    for job in jobs {
+        let Some(letter) = &job.dead else { continue };
+        table.row(vec![
+            job.id.to_string(),
+            job.kind.to_string(),
+            dash(job.tenant.as_ref().map(TenantId::as_str)),
+            letter.category.as_str().into(),
+            job.attempt.to_string(),
+            format!("{}: {}", letter.code, letter.message),
+            letter.review.as_str().replace('_', " "),
+            short_when(job.finished_at.unwrap_or(job.run_at), now),
+        ]);
+    }
+    table
+}
+
+async fn one(job: &str, global: &Global, output: &Output) -> Result<()> {
+    let id = parse::job_id(job)?;
+    let data = data::existing(global).await?;
+    let now = parse::now();
+    let job = get(&*data.store, id).await?;
+    if job.dead.is_none() {
+        return Err(Failure::new(codes::WRONG_STATE, format!("{id} is {}, not dead", job.state)));
+    }
+    let why = data.store.why(id, now).await?;
+    data.close().await?;
+    output.answer(&job_json(&job)?, || show::job_text(&job, &why, now, output))
+}
