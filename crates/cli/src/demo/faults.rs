@@ -27,6 +27,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Jobs that a worker claimed just before a park may still start; after this they must have.
 const PARK_GRACE: Duration = Duration::from_secs(1);
 
+/// How the names of workers that may die holding jobs begin.
+pub(crate) const MORTAL: &str = "importer-";
+
 /// The mortal workers' jobs.
 #[derive(Debug, Clone)]
 pub(crate) struct Imports {
@@ -97,7 +100,7 @@ pub(crate) async fn mortal_workers(
 
 async fn claim(tide: &Tidegate, process: u64) -> Result<Vec<ClaimedJob>> {
     let claim = Claim {
-        worker: WorkerId::new(format!("importer-{process}"))?,
+        worker: WorkerId::new(format!("{MORTAL}{process}"))?,
         process: ProcessId(process),
         queues: vec![(queue(IMPORTS)?, 16)],
         max: 16,

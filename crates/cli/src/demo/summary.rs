@@ -40,7 +40,7 @@ impl Summary<'_> {
 
     /// For programs.
     pub(crate) fn json(&self) -> Value {
-        let Found { completed, dead, cancelled, scheduled, ready, running, blocked, lost } = self.found;
+        let Found { completed, dead, cancelled, scheduled, ready, running, blocked, lost, .. } = self.found;
         let ledger = self.ledger;
         let waits: serde_json::Map<String, Value> =
             self.fairness.mean_wait_ms_by_priority.iter().map(|(p, ms)| (p.to_string(), json!(ms))).collect();
