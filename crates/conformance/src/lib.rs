@@ -167,6 +167,11 @@ macro_rules! suite {
                 why_names_a_suspect,
                 why_names_who_runs_it_and_every_end,
             }
+            records {
+                a_record_is_kept_over_a_restart_until_it_is_deleted,
+                a_record_is_forgotten_when_its_time_is_over,
+                a_record_that_is_no_note_is_refused,
+            }
             search {
                 search_finds_jobs_in_every_state,
                 search_narrows_by_every_field,

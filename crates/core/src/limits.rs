@@ -57,3 +57,7 @@ pub const DEFAULT_MAX_WAIT_MS: i64 = 600_000;
 pub const LANE_QUANTUM: u32 = 32;
 /// Longest server-named delay that is believed (J8).
 pub const MAX_SERVER_DELAY_MS: i64 = 24 * 3_600_000;
+/// Largest record of an API key or a worker's presence.
+pub const MAX_RECORD_BYTES: usize = 1 << 16;
+/// Most records that are read of one shelf.
+pub const MAX_RECORDS: usize = 10_000;

@@ -80,7 +80,8 @@ pub use worker::{Report, Worker};
 /// ```
 pub mod store {
     pub use tidegate_store::{
-        Error, Jobs, Letters, MemoryStore, Registry, Result, Signals, Store, Upkeep, params,
+        Error, Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Signals, Store, Upkeep, feed,
+        params,
     };
     #[cfg(feature = "sqlite")]
     pub use tidegate_store_sqlite::SqliteStore;

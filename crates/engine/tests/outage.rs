@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidegate::store::{Error, MemoryStore, Result, Signals, Store};
+use tidegate::store::{Error, Feed, MemoryStore, Result, Signals, Store};
 use tidegate::testing;
 use tidegate::{Context, Job, StopReason, Tidegate, Worker, codes, done};
 
@@ -15,9 +15,9 @@ mod flaky {
     use async_trait::async_trait;
     use tidegate::store::params::{
         Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-        NewJob, Page, QueueView, Recover, Recovered, Report, Resolve, Settle, Settled, Totals,
+        NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
     };
-    use tidegate::store::{Jobs, Letters, Registry, Upkeep};
+    use tidegate::store::{Jobs, Letters, Records, Registry, Upkeep};
     use tidegate::{JobId, JobView, KindName, KindSettings, ParkScope, Priority, QueueName, QueueSettings};
     use tidegate::{State, Timestamp, Why};
     use tidegate_core::ids::LeaseId;
@@ -174,9 +174,28 @@ mod flaky {
     }
 
     #[async_trait]
+    impl Records for Flaky {
+        async fn put_record(&self, record: Record, now: Timestamp) -> Result<()> {
+            self.inner.put_record(record, now).await
+        }
+
+        async fn records(&self, shelf: Shelf, now: Timestamp) -> Result<Vec<Record>> {
+            self.inner.records(shelf, now).await
+        }
+
+        async fn delete_record(&self, shelf: Shelf, key: String) -> Result<bool> {
+            self.inner.delete_record(shelf, key).await
+        }
+    }
+
+    #[async_trait]
     impl Store for Flaky {
         fn signals(&self) -> &Signals {
             self.inner.signals()
+        }
+
+        fn feed(&self) -> &Feed {
+            self.inner.feed()
         }
 
         async fn close(&self) -> Result<()> {

@@ -10,9 +10,9 @@ use tidegate_core::why::Why;
 use tidegate_store::machine::Machine;
 use tidegate_store::params::{
     Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, QueueView, Recover, Recovered, Report, Resolve, Settle, Settled, Totals,
+    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
 };
-use tidegate_store::{Jobs, Letters, Registry, Result, Signals, Store, Upkeep};
+use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Signals, Store, Upkeep};
 
 use crate::SqliteStore;
 use crate::search::{Candidates, Rest, Search};
@@ -179,9 +179,30 @@ impl Upkeep for SqliteStore {
 }
 
 #[async_trait]
+impl Records for SqliteStore {
+    async fn put_record(&self, record: Record, now: Timestamp) -> Result<()> {
+        record.check()?;
+        self.run(Traits::write(1, now), move |m| m.rows_mut().put_record(&record, now)).await
+    }
+
+    async fn records(&self, shelf: Shelf, now: Timestamp) -> Result<Vec<Record>> {
+        self.run(Traits::read(), move |m| m.rows_mut().records(shelf, now)).await
+    }
+
+    async fn delete_record(&self, shelf: Shelf, key: String) -> Result<bool> {
+        let traits = Traits { now: None, ..Traits::write(1, Timestamp(0)) };
+        self.run(traits, move |m| m.rows_mut().delete_record(shelf, &key)).await
+    }
+}
+
+#[async_trait]
 impl Store for SqliteStore {
     fn signals(&self) -> &Signals {
         self.channels()
+    }
+
+    fn feed(&self) -> &Feed {
+        self.events()
     }
 
     async fn close(&self) -> Result<()> {

@@ -8,6 +8,7 @@ mod batch;
 mod claims;
 mod jobs;
 mod names;
+mod records;
 mod scan;
 mod times;
 

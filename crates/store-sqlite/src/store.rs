@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use tidegate_core::codes;
 use tidegate_core::time::Timestamp;
-use tidegate_store::{Error, Result, Signals};
+use tidegate_store::{Error, Feed, Result, Signals};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backup;
@@ -84,6 +84,8 @@ impl OpenOptions {
             readers: Mutex::new(Some(readers)),
             thread: Mutex::new(Some(thread)),
             signals,
+            // One run counts its own commits: a follower of an earlier run is told of a gap.
+            feed: Feed::new(now.0 as u64, 0),
         };
         Ok(SqliteStore { inner: Arc::new(inner) })
     }
@@ -108,6 +110,7 @@ struct Inner {
     readers: Mutex<Option<Readers>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     signals: Signals,
+    feed: Feed,
 }
 
 impl Drop for Inner {
@@ -158,6 +161,11 @@ impl SqliteStore {
     /// Where signals are sent after a commit.
     pub(crate) fn channels(&self) -> &Signals {
         &self.inner.signals
+    }
+
+    /// What happened to jobs.
+    pub(crate) fn events(&self) -> &Feed {
+        &self.inner.feed
     }
 
     /// Operations that wait for the writer.

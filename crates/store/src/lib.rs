@@ -1,15 +1,17 @@
 //! The durable plane of Tidegate.
 //!
-//! - [`Jobs`], [`Registry`], [`Letters`], [`Upkeep`]: what every backend does, by noun. [`Store`] is all of them.
+//! - [`Jobs`], [`Registry`], [`Letters`], [`Upkeep`], [`Records`]: what every backend does, by noun. [`Store`] is all of them.
 //! - [`params`]: what goes in and what comes out.
 //! - [`machine`]: the operations themselves, written once over [`rows::Rows`]. The in-memory store and SQLite run this
 //!   same machine; they differ in where rows live and what makes them durable.
+//! - [`feed`]: what happened to jobs, for whoever follows along.
 //! - [`memory`]: the reference model.
 //!
 //! `now` and the seed are arguments everywhere, so histories can be replayed and backends compared reply by reply.
 #![warn(missing_docs)]
 
 mod error;
+pub mod feed;
 pub mod machine;
 pub mod memory;
 pub mod params;
@@ -18,6 +20,7 @@ mod signals;
 mod traits;
 
 pub use error::{Error, Result};
+pub use feed::Feed;
 pub use memory::MemoryStore;
 pub use signals::Signals;
-pub use traits::{Jobs, Letters, Registry, Store, Upkeep};
+pub use traits::{Jobs, Letters, Records, Registry, Store, Upkeep};

@@ -15,14 +15,14 @@ use tidegate_core::why::Why;
 use crate::machine::Machine;
 use crate::params::{
     Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, QueueView, Recover, Recovered, Report, Resolve, Settle, Settled, Totals,
+    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
 };
 use crate::rows::{
     ClaimRows, DoneRow, JobRow, JobRows, KindId, LeaseRow, NameRows, Names, Scanned, ScannedState, StateRow,
     Stored, TenantNo, TimeRows, UniqueRow,
 };
-use crate::traits::{Jobs, Letters, Registry, Store, Upkeep};
-use crate::{Error, Result, Signals};
+use crate::traits::{Jobs, Letters, Records, Registry, Store, Upkeep};
+use crate::{Error, Feed, Result, Signals};
 
 /// Lease numbers of one run.
 const LEASES_PER_RUN: i64 = 1 << 40;
@@ -314,7 +314,9 @@ impl NameRows for MemoryRows {
 #[derive(Debug)]
 pub struct MemoryStore {
     machine: Mutex<Option<Machine<MemoryRows>>>,
+    records: Mutex<BTreeMap<(Shelf, String), Record>>,
     signals: Signals,
+    feed: Feed,
 }
 
 impl Default for MemoryStore {
@@ -328,7 +330,12 @@ impl MemoryStore {
     pub fn new() -> Self {
         // Rows in memory cannot fail to be read.
         let machine = Machine::open(MemoryRows::default(), Timestamp(0)).ok();
-        Self { machine: Mutex::new(machine), signals: Signals::default() }
+        Self {
+            machine: Mutex::new(machine),
+            records: Mutex::default(),
+            signals: Signals::default(),
+            feed: Feed::new(0, 0),
+        }
     }
 
     /// Forgets what a restart forgets and rebuilds it from the rows.
@@ -495,9 +502,35 @@ impl Upkeep for MemoryStore {
 }
 
 #[async_trait]
+impl Records for MemoryStore {
+    async fn put_record(&self, record: Record, now: Timestamp) -> Result<()> {
+        record.check()?;
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        records.retain(|(shelf, _), r| *shelf != record.shelf || r.lives(now));
+        records.insert((record.shelf, record.key.clone()), record);
+        Ok(())
+    }
+
+    async fn records(&self, shelf: Shelf, now: Timestamp) -> Result<Vec<Record>> {
+        let records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_shelf = records.values().filter(|r| r.shelf == shelf && r.lives(now));
+        Ok(of_shelf.take(limits::MAX_RECORDS).cloned().collect())
+    }
+
+    async fn delete_record(&self, shelf: Shelf, key: String) -> Result<bool> {
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(records.remove(&(shelf, key)).is_some())
+    }
+}
+
+#[async_trait]
 impl Store for MemoryStore {
     fn signals(&self) -> &Signals {
         &self.signals
+    }
+
+    fn feed(&self) -> &Feed {
+        &self.feed
     }
 
     async fn close(&self) -> Result<()> {

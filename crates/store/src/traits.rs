@@ -9,9 +9,9 @@ use tidegate_core::why::Why;
 
 use crate::params::{
     Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, QueueView, Recover, Recovered, Report, Resolve, Settle, Settled, Totals,
+    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
 };
-use crate::{Result, Signals};
+use crate::{Feed, Result, Signals};
 
 /// Jobs. Every method is one atomic step; what it returns is durable.
 #[async_trait]
@@ -85,11 +85,24 @@ pub trait Upkeep: Send + Sync {
     async fn totals(&self) -> Result<Totals>;
 }
 
+/// Small durable notes beside the jobs: API keys, who is alive. No job depends on them.
+#[async_trait]
+pub trait Records: Send + Sync {
+    /// Keeps a record, in place of one with the same key, and forgets expired ones of its shelf.
+    async fn put_record(&self, record: Record, now: Timestamp) -> Result<()>;
+    /// The records of a shelf that have not expired, by key.
+    async fn records(&self, shelf: Shelf, now: Timestamp) -> Result<Vec<Record>>;
+    /// Forgets a record. False if there was none.
+    async fn delete_record(&self, shelf: Shelf, key: String) -> Result<bool>;
+}
+
 /// A whole store.
 #[async_trait]
-pub trait Store: Jobs + Registry + Letters + Upkeep {
+pub trait Store: Jobs + Registry + Letters + Upkeep + Records {
     /// Where the store signals work and cancels.
     fn signals(&self) -> &Signals;
+    /// What happened to jobs.
+    fn feed(&self) -> &Feed;
     /// Finishes what is under way and lets go of the files. Later calls are refused.
     async fn close(&self) -> Result<()>;
 }

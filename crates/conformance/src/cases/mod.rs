@@ -12,6 +12,7 @@ pub mod limits;
 pub mod order;
 pub mod outcomes;
 pub mod parks;
+pub mod records;
 pub mod search;
 pub mod stalls;
 pub mod unique;

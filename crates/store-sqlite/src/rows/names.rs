@@ -84,7 +84,7 @@ impl NameRows for SqliteRows {
 }
 
 impl SqliteRows {
-    fn put(&mut self, text: &str, values: impl rusqlite::Params) -> Result<()> {
+    pub(super) fn put(&mut self, text: &str, values: impl rusqlite::Params) -> Result<()> {
         self.conn.prepare_cached(text).and_then(|mut s| s.execute(values)).or_store()?;
         Ok(())
     }

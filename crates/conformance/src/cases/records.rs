@@ -1,0 +1,51 @@
+//! Records: small notes beside the jobs.
+
+use tidegate_core::codes;
+use tidegate_core::limits;
+use tidegate_store::params::{Record, Shelf};
+
+use crate::kit::World;
+
+fn record(shelf: Shelf, key: &str, body: &str) -> Record {
+    Record { shelf, key: key.into(), body: body.into(), expires: None }
+}
+
+pub async fn a_record_is_kept_over_a_restart_until_it_is_deleted(w: &mut World) {
+    let kept = record(Shelf::Keys, "b", "{\"n\":1}");
+    w.store().put_record(kept.clone(), w.now).await.expect("kept");
+    w.store().put_record(record(Shelf::Keys, "a", "{}"), w.now).await.expect("kept");
+    w.store().put_record(record(Shelf::Keys, "a", "{\"n\":2}"), w.now).await.expect("replaced");
+    w.store().put_record(record(Shelf::Orders, "c", "{}"), w.now).await.expect("kept");
+    w.restart().await;
+    let found = w.store().records(Shelf::Keys, w.now).await.expect("read");
+    assert_eq!(found, [record(Shelf::Keys, "a", "{\"n\":2}"), kept]);
+    assert!(w.store().delete_record(Shelf::Keys, "a".into()).await.expect("deleted"));
+    assert!(!w.store().delete_record(Shelf::Keys, "a".into()).await.expect("nothing to delete"));
+    assert_eq!(w.store().records(Shelf::Keys, w.now).await.expect("read").len(), 1);
+}
+
+pub async fn a_record_is_forgotten_when_its_time_is_over(w: &mut World) {
+    let brief = Record { expires: Some(w.now.plus_ms(10)), ..record(Shelf::Workers, "w", "{}") };
+    w.store().put_record(brief.clone(), w.now).await.expect("kept");
+    w.pass(9);
+    assert_eq!(w.store().records(Shelf::Workers, w.now).await.expect("read"), [brief]);
+    w.pass(1);
+    assert_eq!(w.store().records(Shelf::Workers, w.now).await.expect("read"), []);
+    w.store().put_record(record(Shelf::Workers, "v", "{}"), w.now).await.expect("kept");
+    assert!(
+        !w.store().delete_record(Shelf::Workers, "w".into()).await.expect("answered"),
+        "gone from the rows"
+    );
+}
+
+pub async fn a_record_that_is_no_note_is_refused(w: &mut World) {
+    for bad in [
+        record(Shelf::Keys, "", "{}"),
+        record(Shelf::Keys, &"k".repeat(limits::MAX_UNIQUE_KEY_BYTES + 1), "{}"),
+        record(Shelf::Keys, "k", &"x".repeat(limits::MAX_RECORD_BYTES + 1)),
+    ] {
+        let refused = w.store().put_record(bad, w.now).await.expect_err("refused");
+        assert_eq!(refused.code, codes::INVALID_REQUEST);
+    }
+    assert_eq!(w.store().records(Shelf::Keys, w.now).await.expect("read"), []);
+}

@@ -1,0 +1,329 @@
+//! What happened to jobs, for whoever follows along: events in order, a bounded number of them kept.
+//!
+//! A store publishes after each commit. A follower that comes back says which event it saw last and gets everything
+//! since, or is told that there is a gap. Events are never the truth: that is in the store.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::ids::{JobId, KindName, QueueName, TenantId, WorkerId};
+use tidegate_core::job::State;
+use tidegate_core::time::Timestamp;
+use tokio::sync::watch;
+
+/// Events kept for followers that come back.
+pub const EVENTS_KEPT: usize = 65_536;
+
+/// Most events handed over at once.
+const DELIVERY: usize = 1_024;
+
+/// Something that happened to a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobEvent {
+    /// When.
+    pub at: Timestamp,
+    /// The job.
+    pub id: JobId,
+    /// Its queue.
+    pub queue: QueueName,
+    /// Its kind.
+    pub kind: KindName,
+    /// Whose it is.
+    pub tenant: Option<TenantId>,
+    /// What.
+    #[serde(flatten)]
+    pub what: Happened,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Happened {
+    /// It was stored.
+    Enqueued {
+        /// Ready, or scheduled.
+        state: State,
+    },
+    /// A worker has it.
+    Started {
+        /// Which.
+        worker: WorkerId,
+        /// Its attempt, from 1.
+        attempt: u32,
+    },
+    /// Done.
+    Completed,
+    /// It failed and runs again.
+    Retry {
+        /// When.
+        run_at: Timestamp,
+        /// Code of the error.
+        code: String,
+    },
+    /// Put off without spending an attempt.
+    Snoozed {
+        /// Until when.
+        run_at: Timestamp,
+    },
+    /// Given back by its worker.
+    Released,
+    /// Its worker stopped sending heartbeats.
+    Stalled,
+    /// It will not be tried again.
+    Dead {
+        /// Code of the error.
+        code: String,
+    },
+    /// Cancelled.
+    Cancelled,
+}
+
+impl Happened {
+    /// Whether the job is finished with this.
+    pub fn is_end(&self) -> bool {
+        matches!(self, Self::Completed | Self::Dead { .. } | Self::Cancelled)
+    }
+}
+
+/// Number of an event: (commit, place in it). Numbers of one `origin` grow; those of another say nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventId {
+    /// Who counts: a shared store, or one run of a process.
+    pub origin: u64,
+    /// The commit.
+    pub commit: u64,
+    /// Place in the commit.
+    pub place: u32,
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}-{}-{}", self.origin, self.commit, self.place)
+    }
+}
+
+impl FromStr for EventId {
+    type Err = ();
+
+    fn from_str(s: &str) -> Result<Self, ()> {
+        let mut parts = s.split('-');
+        let mut part = || parts.next().ok_or(());
+        let origin = u64::from_str_radix(part()?, 16).map_err(drop)?;
+        let commit = part()?.parse().map_err(drop)?;
+        let place = part()?.parse().map_err(drop)?;
+        if parts.next().is_some() {
+            return Err(());
+        }
+        Ok(Self { origin, commit, place })
+    }
+}
+
+/// What a follower gets.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Delivery {
+    /// The next events, in order.
+    Events(Vec<(EventId, Arc<JobEvent>)>),
+    /// Some events are no longer to be had; what follows is newer. Look at the store for what was missed.
+    Gap,
+}
+
+/// The events of a store. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Feed {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    kept: Mutex<Kept>,
+    latest: watch::Sender<EventId>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    events: VecDeque<(EventId, Arc<JobEvent>)>,
+    capacity: usize,
+    /// The newest event, kept or not.
+    last: EventId,
+    /// The newest event that is gone.
+    dropped: EventId,
+}
+
+impl Feed {
+    /// A feed whose numbers belong to this origin, after this commit.
+    pub fn new(origin: u64, commit: u64) -> Self {
+        Self::with_capacity(origin, commit, EVENTS_KEPT)
+    }
+
+    /// A feed that keeps this many events.
+    pub fn with_capacity(origin: u64, commit: u64, capacity: usize) -> Self {
+        let start = EventId { origin, commit, place: u32::MAX };
+        let kept = Kept { events: VecDeque::new(), capacity: capacity.max(1), last: start, dropped: start };
+        Self { inner: Arc::new(Inner { kept: Mutex::new(kept), latest: watch::Sender::new(start) }) }
+    }
+
+    /// Whether anybody follows. Stores need not make events while nobody does.
+    pub fn watched(&self) -> bool {
+        self.inner.latest.receiver_count() > 0
+    }
+
+    /// Says what a commit did. Commits come in order.
+    pub fn publish(&self, commit: u64, events: Vec<JobEvent>) {
+        if events.is_empty() {
+            return;
+        }
+        let last = {
+            let mut kept = self.kept();
+            let origin = kept.last.origin;
+            for (place, event) in events.into_iter().enumerate() {
+                let id = EventId { origin, commit, place: place as u32 };
+                if kept.events.len() == kept.capacity
+                    && let Some((gone, _)) = kept.events.pop_front()
+                {
+                    kept.dropped = gone;
+                }
+                kept.events.push_back((id, Arc::new(event)));
+                kept.last = id;
+            }
+            kept.last
+        };
+        self.inner.latest.send_replace(last);
+    }
+
+    /// Commits up to this one were not turned into events: followers are told of a gap.
+    pub fn skip_to(&self, commit: u64) {
+        let last = {
+            let mut kept = self.kept();
+            kept.events.clear();
+            kept.last = EventId { commit, place: u32::MAX, ..kept.last };
+            kept.dropped = kept.last;
+            kept.last
+        };
+        self.inner.latest.send_replace(last);
+    }
+
+    /// Follows from after this event, or from now on.
+    pub fn subscribe(&self, after: Option<EventId>) -> Subscription {
+        // Registered before looking: an event between the two is not missed.
+        let latest = self.inner.latest.subscribe();
+        let last = self.kept().last;
+        let (seen, gap) = match after {
+            None => (last, false),
+            Some(id) if id.origin == last.origin && id <= last => (id, false),
+            Some(_) => (last, true),
+        };
+        Subscription { feed: self.clone(), latest, seen, gap }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.inner.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in the feed.
+#[derive(Debug)]
+pub struct Subscription {
+    feed: Feed,
+    latest: watch::Receiver<EventId>,
+    seen: EventId,
+    gap: bool,
+}
+
+impl Subscription {
+    /// Waits for what comes next. Safe to drop and call again: nothing is lost. Never ends while the feed lives.
+    pub async fn next(&mut self) -> Delivery {
+        loop {
+            self.latest.mark_unchanged();
+            if let Some(delivery) = self.ready() {
+                return delivery;
+            }
+            // The feed is held by this subscription, so its sender lives.
+            let _ = self.latest.changed().await;
+        }
+    }
+
+    /// What is there already.
+    pub fn ready(&mut self) -> Option<Delivery> {
+        let kept = self.feed.kept();
+        if std::mem::take(&mut self.gap) {
+            return Some(Delivery::Gap);
+        }
+        if self.seen < kept.dropped {
+            self.seen = kept.dropped;
+            return Some(Delivery::Gap);
+        }
+        let first = kept.events.partition_point(|(id, _)| *id <= self.seen);
+        let next: Vec<_> = kept.events.range(first..).take(DELIVERY).cloned().collect();
+        self.seen = next.last()?.0;
+        Some(Delivery::Events(next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(n: i64) -> JobEvent {
+        JobEvent {
+            at: Timestamp(n),
+            id: JobId::from_uuid(uuid::Uuid::from_u128(n as u128)),
+            queue: "q".parse().unwrap(),
+            kind: "k".parse().unwrap(),
+            tenant: None,
+            what: Happened::Completed,
+        }
+    }
+
+    fn times(delivery: &Delivery) -> Vec<i64> {
+        match delivery {
+            Delivery::Events(events) => events.iter().map(|(_, e)| e.at.0).collect(),
+            Delivery::Gap => vec![-1],
+        }
+    }
+
+    #[tokio::test]
+    async fn a_follower_that_comes_back_misses_nothing_that_is_kept() {
+        let feed = Feed::with_capacity(7, 0, 10);
+        let mut first = feed.subscribe(None);
+        feed.publish(1, vec![event(1), event(2)]);
+        let Delivery::Events(seen) = first.next().await else { panic!("events") };
+        let last: EventId = seen[0].0.to_string().parse().unwrap();
+        drop(first);
+        feed.publish(2, vec![event(3)]);
+        let mut again = feed.subscribe(Some(last));
+        assert_eq!(times(&again.next().await), [2, 3]);
+        assert_eq!(again.ready(), None);
+    }
+
+    #[tokio::test]
+    async fn a_gap_is_announced_and_the_rest_follows() {
+        let feed = Feed::with_capacity(7, 0, 2);
+        let mut slow = feed.subscribe(None);
+        feed.publish(1, (1..=5).map(event).collect());
+        assert_eq!(times(&slow.next().await), [-1]);
+        assert_eq!(times(&slow.next().await), [4, 5]);
+        let stranger = EventId { origin: 8, commit: 1, place: 0 };
+        let mut other = feed.subscribe(Some(stranger));
+        assert_eq!(times(&other.next().await), [-1], "numbers of another origin say nothing");
+        feed.skip_to(9);
+        assert_eq!(times(&slow.next().await), [-1]);
+        feed.publish(10, vec![event(6)]);
+        assert_eq!(times(&slow.next().await), [6]);
+    }
+
+    #[tokio::test]
+    async fn somebody_who_waits_is_woken() {
+        let feed = Feed::new(1, 0);
+        assert!(!feed.watched());
+        let mut follower = feed.subscribe(None);
+        assert!(feed.watched());
+        let waiting = tokio::spawn(async move { times(&follower.next().await) });
+        tokio::task::yield_now().await;
+        feed.publish(1, vec![event(1)]);
+        assert_eq!(waiting.await.unwrap(), [1]);
+        assert!(!feed.watched());
+    }
+}
