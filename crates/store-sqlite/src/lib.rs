@@ -1,7 +1,7 @@
 //! The embedded store: one SQLite file, one owner, one writer with group commit.
 //!
 //! - [`SqliteStore`] implements every trait of [`tidegate_store`]; what it answers is durable (write-ahead log, synced
-//!   at every commit). Concurrent callers share a commit.
+//!   before the answer). Concurrent callers share a commit.
 //! - A data directory has one owner at a time; a second opener is told who that is. Reading `tidegate.db` with other
 //!   tools is fine.
 //! - [`SqliteRows`] keeps what the machine decides; [`backup`](fn@backup) and [`restore`] copy a whole store.
@@ -23,6 +23,7 @@
 #![warn(missing_docs)]
 
 mod backup;
+mod checkpointer;
 mod error;
 mod operations;
 mod owner;
@@ -31,6 +32,7 @@ mod rows;
 mod schema;
 mod search;
 mod store;
+mod syncer;
 #[cfg(test)]
 mod tests;
 mod writer;

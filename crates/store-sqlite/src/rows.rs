@@ -14,6 +14,7 @@ mod times;
 
 use std::fs::OpenOptions;
 use std::io::Read as _;
+use std::path::Path;
 
 use rusqlite::Connection;
 use tidegate_core::ids::Seq;
@@ -21,6 +22,7 @@ use tidegate_store::Result;
 use tidegate_store::rows::{DoneRow, JobRow};
 
 use crate::error::{OrStore, from_io};
+use crate::syncer;
 
 /// Text of a statement: `sql!("jobs/get")` is `sql/jobs/get.sql`.
 macro_rules! sql {
@@ -62,8 +64,8 @@ pub struct SqliteRows {
     conn: Connection,
     new_jobs: Vec<(Seq, JobRow)>,
     new_done: Vec<(Seq, DoneRow)>,
-    /// Whether the connection's commits wait for the disk; `None`: they never do, for tests.
-    waits: Option<bool>,
+    /// Whether anything ever waits for the disk; not in some tests.
+    waits: bool,
 }
 
 impl SqliteRows {
@@ -73,23 +75,18 @@ impl SqliteRows {
             conn,
             new_jobs: Vec::with_capacity(batch::LARGEST),
             new_done: Vec::with_capacity(batch::LARGEST),
-            waits: synchronous.then_some(true),
+            waits: synchronous,
         }
     }
 
-    /// Begins a transaction that writes. A durable one waits for the disk when it commits; another one is safe from the
-    /// death of the process, and from a power failure with the next durable one.
-    pub(crate) fn begin(&mut self, durable: bool) -> Result<()> {
-        if self.waits.is_some_and(|waits| waits != durable) {
-            let text = if durable { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" };
-            self.conn.prepare_cached(text).and_then(|mut s| s.execute([])).or_store()?;
-            self.waits = Some(durable);
-        }
+    /// Begins a transaction that writes.
+    pub(crate) fn begin(&mut self) -> Result<()> {
         self.conn.prepare_cached("BEGIN IMMEDIATE").and_then(|mut s| s.execute([])).or_store()?;
         Ok(())
     }
 
-    /// Commits everything since `begin`. Costs no wait for the disk if nothing changed.
+    /// Commits everything since `begin` to the log. Safe from the death of the process from here on, and from a power
+    /// failure once the log is synced.
     pub(crate) fn commit(&mut self) -> Result<()> {
         self.flush_jobs()?;
         self.flush_done()?;
@@ -97,19 +94,17 @@ impl SqliteRows {
         Ok(())
     }
 
-    /// Waits until what was committed is on disk: what a durable commit does, for one that turned out to need it. The
-    /// log is an ordinary file; whoever syncs it, all of it is on disk afterwards.
+    /// Waits until what was committed is on disk.
     pub(crate) fn sync(&mut self) -> Result<()> {
-        let Some(path) = self.conn.path().filter(|_| self.waits.is_some()) else { return Ok(()) };
-        let log = std::fs::File::open(format!("{path}-wal")).and_then(|log| log.sync_data());
-        log.map_err(|e| from_io("syncing the write-ahead log", &e))
+        let Some(path) = self.conn.path().filter(|_| self.waits) else { return Ok(()) };
+        syncer::sync(&syncer::log_of(Path::new(path)))
     }
 
     /// Fills the log's file with zeros ahead of its `frames`, and says for how many frames there is room then. A commit that
     /// makes the file longer waits for the file system's journal as well as for the data; measured, that made one
     /// commit in twenty wait for several milliseconds. SQLite reads no further than the last frame it wrote.
     pub(crate) fn make_room_in_log(&mut self, frames: i64) -> Result<i64> {
-        let Some(path) = self.conn.path().filter(|_| self.waits.is_some()) else { return Ok(i64::MAX) };
+        let Some(path) = self.conn.path().filter(|_| self.waits) else { return Ok(i64::MAX) };
         let page: i64 = self.conn.pragma_query_value(None, "page_size", |row| row.get(0)).or_store()?;
         let frame = page + LOG_FRAME_HEADER;
         let filled = OpenOptions::new().append(true).open(format!("{path}-wal")).and_then(|mut log| {

@@ -67,7 +67,9 @@ pub(crate) fn open_writer(path: &Path, settings: WriterSettings) -> Result<Conne
             format!("the data directory does not allow a write-ahead log (journal mode stayed {mode})");
         return Err(Error::new(codes::STORE_FAILED, detail));
     }
-    conn.pragma_update(None, "synchronous", if settings.synchronous { "FULL" } else { "OFF" }).or_store()?;
+    // The log is synced by the syncer, who answers; here it is synced only before it is copied.
+    conn.pragma_update(None, "synchronous", if settings.synchronous { "NORMAL" } else { "OFF" })
+        .or_store()?;
     conn.pragma_update(None, "cache_size", -CACHE_KIB).or_store()?;
     conn.pragma_update(None, "temp_store", "MEMORY").or_store()?;
     conn.pragma_update(None, "foreign_keys", false).or_store()?;
@@ -81,6 +83,16 @@ pub(crate) fn open_writer(path: &Path, settings: WriterSettings) -> Result<Conne
         conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).or_store()?;
     }
     migrate(&mut conn)?;
+    Ok(conn)
+}
+
+/// Opens the file for copying the log into it, beside the writer.
+pub(crate) fn open_checkpointer(path: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags).or_store()?;
+    conn.pragma_update(None, "synchronous", "NORMAL").or_store()?;
+    conn.pragma_update(None, "wal_autocheckpoint", 0).or_store()?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).or_store()?;
     Ok(conn)
 }
 

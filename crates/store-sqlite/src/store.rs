@@ -17,6 +17,7 @@ use crate::owner::{Owner, Ownership};
 use crate::readers::{self, Readers};
 use crate::rows::SqliteRows;
 use crate::schema::{self, WriterSettings};
+use crate::syncer::{Disk, Syncer};
 use crate::writer::{INBOX, Message, SqliteMachine, Task, Traits, Writer};
 
 /// Name of the database in its data directory.
@@ -29,11 +30,13 @@ pub struct OpenOptions {
     synchronous: bool,
     /// Most pages the file may have, 0 for no bound: a full disk, for tests.
     pub(crate) max_pages: Arc<AtomicU32>,
+    /// The disk, for tests that hold it up.
+    pub(crate) disk: Disk,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { url: None, synchronous: true, max_pages: Arc::default() }
+        Self { url: None, synchronous: true, max_pages: Arc::default(), disk: Disk::default() }
     }
 }
 
@@ -74,7 +77,8 @@ impl OpenOptions {
         };
         let signals = Signals::default();
         let (inbox, queue) = mpsc::channel(INBOX);
-        let writer = Writer::new(queue, signals.clone(), open, ownership, now)?;
+        let syncer = Syncer::start(&path, self.synchronous, self.disk.clone())?;
+        let writer = Writer::new(queue, signals.clone(), open, ownership, syncer, &path, now)?;
         let readers = Readers::start(&path)?;
         let thread = std::thread::Builder::new().name("tidegate-writer".into()).spawn(move || writer.run());
         let thread = thread.map_err(|e| from_io("starting the writer", &e))?;

@@ -1,23 +1,24 @@
 //! The one writer: a thread that owns the machine and commits in groups.
 //!
-//! Callers send operations and wait. The writer takes what is queued, applies each operation, commits once, sends the
-//! signals and then answers, so every caller is answered after its change is durable and many share one wait for the
-//! disk. While one group commits, the next gathers.
+//! Callers send operations and wait. The writer takes what is queued, applies each operation, commits once to the log,
+//! sends the signals, and goes on with the next group. Who relies on the change is answered by the [`Syncer`] once the
+//! disk has it; so nobody waits for the disk but those who must, and many share one wait.
 //!
 //! Callers that were just answered come back together a moment later. The first of them must not get a commit of its
-//! own while the others queue up behind it, so a group waits briefly for as many callers as the last one had. A lone
-//! caller never waits.
+//! own while the others queue up behind it, so a group waits briefly for as many callers as were answered since the
+//! last one. A lone caller never waits.
 //!
 //! - A refused operation (usage, not found, state) is answered with its refusal; the others of its group go on.
 //! - Any other failure, a panic included, undoes the group: all of it is answered with the error, the machine is
 //!   thrown away and rebuilt from the file before the next operation. So nothing that was popped in memory is lost.
-//! - Operations that only read need no commit, and none waits for the disk unless a write shares its group.
-//! - Claims, heartbeats and the passing of time are committed, but a group of them alone does not wait for the disk:
-//!   should the power fail, the worker that got the lease is gone too, and the job is ready instead of held. What callers
-//!   rely on (jobs, outcomes, settings) waits, and takes earlier claims along: the log is one file. A claim that a limiter
-//!   counts, or that runs a suspect, waits too.
+//! - What callers rely on (jobs, outcomes, settings) is answered when it is on disk. So is what was read, unless all
+//!   that is committed is on disk already: nobody is shown what a power failure could undo.
+//! - Claims, heartbeats and the passing of time are answered at once: should the power fail, the worker that got the
+//!   lease is gone too. A job may therefore start while its enqueue still waits for the disk. A claim that a limiter
+//!   counts, or that runs a suspect, waits like a write.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,9 +28,11 @@ use tidegate_store::machine::Machine;
 use tidegate_store::{Error, Result, Signals};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::checkpointer::Checkpointer;
 use crate::error::is_refusal;
 use crate::owner::Ownership;
-use crate::rows::{Checkpoint, SqliteRows};
+use crate::rows::{Checkpoint, LogSize, SqliteRows};
+use crate::syncer::Syncer;
 
 /// Operations queued before callers wait to be let in.
 pub(crate) const INBOX: usize = 1_024;
@@ -43,9 +46,15 @@ const GROUP_JOBS: usize = 20_000;
 /// Longest wait for callers that are expected back: a fraction of a commit.
 const GATHER: Duration = Duration::from_micros(150);
 
-/// Frames of the write-ahead log (32 MiB) beyond which it is copied into the database file, after the answers are out.
-/// Measured: up to four times as many make no difference beyond the noise, and a longer pause.
+/// Frames of the write-ahead log (32 MiB) beyond which it is copied into the database file, beside the writer.
 const CHECKPOINT_FRAMES: i64 = 4_000;
+
+/// Frames that came while the log was copied, of which the writer copies the rest itself so that the log can begin
+/// anew: a pause of a millisecond or two.
+const CHECKPOINT_REST: i64 = 400;
+
+/// Frames (128 MiB) beyond which the writer copies the log whatever it takes: it must not grow for ever.
+const CHECKPOINT_MOST: i64 = 4 * CHECKPOINT_FRAMES;
 
 /// Commits after which a store is taken to be in for more than a word: room is made in its log ahead of need.
 const BUSY_AFTER: u32 = 16;
@@ -161,14 +170,16 @@ pub(crate) struct Writer {
     /// Opens the file anew.
     open: Box<dyn Fn() -> Result<SqliteRows> + Send>,
     last_now: Timestamp,
-    /// Callers answered by the last group.
-    expected: usize,
+    syncer: Syncer,
+    checkpointer: Checkpointer,
     /// Commits so far, as far as they matter.
     commits: u32,
     /// Frames that fit into the log's file as it is.
     log_room: i64,
     checkpoint_at: i64,
-    _ownership: Ownership,
+    /// Frames in the log when the checkpointer was asked to copy them.
+    asked_at: Option<i64>,
+    ownership: Ownership,
 }
 
 impl Writer {
@@ -178,6 +189,8 @@ impl Writer {
         signals: Signals,
         open: impl Fn() -> Result<SqliteRows> + Send + 'static,
         ownership: Ownership,
+        syncer: Syncer,
+        database: &Path,
         now: Timestamp,
     ) -> Result<Self> {
         let machine = rebuild(&open, now)?;
@@ -187,11 +200,13 @@ impl Writer {
             signals,
             open: Box::new(open),
             last_now: now,
-            expected: 1,
+            syncer,
+            checkpointer: Checkpointer::start(database)?,
             commits: 0,
             log_room: 0,
             checkpoint_at: CHECKPOINT_FRAMES,
-            _ownership: ownership,
+            asked_at: None,
+            ownership,
         })
     }
 
@@ -213,17 +228,15 @@ impl Writer {
             return None;
         }
         let Condition::Works(machine) = &mut self.condition else { return None };
-        let mut group = Group { done: vec![], jobs: 0, writing: false, durable: false, next: None };
+        let mut group = Group { done: vec![], jobs: 0, writing: false, next: None };
         let inbox = &mut self.inbox;
         let last_now = &mut self.last_now;
-        let (expected, began) = (self.expected, Instant::now());
+        let (expected, began) = (self.syncer.take_answered(), Instant::now());
         let served = catch_unwind(AssertUnwindSafe(|| {
             group.apply(machine, first, last_now)?;
             while group.has_room() {
                 match inbox.try_recv() {
-                    Ok(Message::Run(next)) if group.admits(next.traits()) => {
-                        group.apply(machine, next, last_now)?;
-                    }
+                    Ok(Message::Run(next)) => group.apply(machine, next, last_now)?,
                     Ok(next) => group.next = Some(next),
                     Err(_) if group.done.len() < expected && began.elapsed() < GATHER => {
                         std::thread::yield_now();
@@ -231,29 +244,26 @@ impl Writer {
                     Err(_) => break,
                 }
             }
-            if !group.writing {
-                return Ok(());
-            }
-            machine.rows_mut().commit()?;
-            if !group.durable && machine.must_keep() {
-                return machine.rows_mut().sync();
-            }
-            Ok(())
+            if group.writing { machine.rows_mut().commit() } else { Ok(()) }
         }));
         let served =
             served.unwrap_or_else(|_| Err(Error::internal("an operation met a defect; nothing was stored")));
         match served {
             Ok(()) => {
+                let keep = machine.must_keep();
                 send_signals(&self.signals, machine);
-                self.expected = group.done.len();
-                group.answer(None);
-                if group.writing {
+                let written = group.writing;
+                let later = group.answer_now(keep, self.syncer.is_behind());
+                if !later.is_empty() {
+                    self.syncer.hand_over(later);
+                }
+                if written {
                     self.checkpoint_if_due();
                 }
             }
             Err(error) => {
                 tracing::warn!(code = %error.code, "A commit failed and was undone: {error}");
-                group.answer(Some(&error));
+                group.undo(&error);
                 self.condition = Condition::Failed { error, retry_at: Instant::now() };
             }
         }
@@ -262,6 +272,10 @@ impl Writer {
 
     /// Rebuilds the machine if it was thrown away. Returns the error that stands in the way.
     fn mend(&mut self) -> Option<Error> {
+        if let Some(error) = self.syncer.take_failure() {
+            tracing::warn!(code = %error.code, "The disk did not take the log: {error}");
+            self.condition = Condition::Failed { error, retry_at: Instant::now() };
+        }
         let Condition::Failed { error, retry_at } = &self.condition else { return None };
         if Instant::now() < *retry_at {
             return Some(error.clone());
@@ -296,12 +310,24 @@ impl Writer {
         if size.frames < self.checkpoint_at - CHECKPOINT_FRAMES {
             self.checkpoint_at = CHECKPOINT_FRAMES;
         }
-        if size.frames < self.checkpoint_at {
+        if size.frames < self.checkpoint_at || self.checkpointer.is_busy() && size.frames < CHECKPOINT_MOST {
             return;
         }
+        let rest = size.frames - size.copied;
+        if rest > CHECKPOINT_REST && size.frames < CHECKPOINT_MOST {
+            if self.asked_at.is_some_and(|asked| size.copied < asked) {
+                // A backup or another reader holds the log; it grows until the reader is done.
+                self.checkpoint_at = size.frames + CHECKPOINT_FRAMES;
+                self.asked_at = None;
+                return;
+            }
+            self.asked_at = Some(size.frames);
+            self.checkpointer.start_copying();
+            return;
+        }
+        self.asked_at = None;
         match rows.checkpoint(Checkpoint::Passive) {
-            Ok(size) if size.copied == size.frames => self.checkpoint_at = CHECKPOINT_FRAMES,
-            // A backup or another reader holds the log; it grows until the reader is done.
+            Ok(LogSize { frames, copied }) if copied == frames => self.checkpoint_at = CHECKPOINT_FRAMES,
             Ok(size) => self.checkpoint_at = size.frames + CHECKPOINT_FRAMES,
             Err(error) => {
                 // Nothing is lost: the log has everything, and the next commit says if the disk is full.
@@ -317,6 +343,9 @@ impl Writer {
             // A reader that panicked has nothing left to finish.
             let _ = reader.join();
         }
+        // Callers are answered before the files are let go.
+        drop(self.syncer);
+        drop(self.checkpointer);
         let closed = match &mut self.condition {
             Condition::Works(machine) => machine.rows_mut().checkpoint(Checkpoint::Truncate).map(drop),
             Condition::Failed { .. } => Ok(()),
@@ -325,7 +354,7 @@ impl Writer {
             tracing::warn!(code = %error.code, "Copying the write-ahead log failed at close, it is kept: {error}");
         }
         // Files and lock are let go before the caller hears of it.
-        drop(self);
+        drop((self.condition, self.open, self.ownership));
         let _ = reply.send(Ok(()));
     }
 }
@@ -335,8 +364,6 @@ struct Group {
     done: Vec<Box<dyn Operation>>,
     jobs: usize,
     writing: bool,
-    /// Whether the commit waits for the disk; settled by the first write.
-    durable: bool,
     /// What ended the group.
     next: Option<Message>,
 }
@@ -344,11 +371,6 @@ struct Group {
 impl Group {
     fn has_room(&self) -> bool {
         self.next.is_none() && self.done.len() < GROUP_OPERATIONS && self.jobs < GROUP_JOBS
-    }
-
-    /// Whether an operation may share this group's commit.
-    fn admits(&self, traits: Traits) -> bool {
-        !traits.durable || self.durable || !self.writing
     }
 
     fn apply(
@@ -363,15 +385,30 @@ impl Group {
         self.jobs += traits.jobs;
         *last_now = traits.now.unwrap_or(*last_now);
         if traits.writes && !self.writing {
-            machine.rows_mut().begin(traits.durable)?;
-            (self.writing, self.durable) = (true, traits.durable);
+            machine.rows_mut().begin()?;
+            self.writing = true;
         }
         self.done.last_mut().map_or(Ok(()), |operation| operation.apply(machine))
     }
 
-    fn answer(&mut self, undone: Option<&Error>) {
+    /// Answers whoever need not wait for the disk and returns the others. `keep`: claims must wait too; `behind`: what
+    /// was read may not be on disk yet.
+    fn answer_now(&mut self, keep: bool, behind: bool) -> Vec<Box<dyn Operation>> {
+        let unsynced = behind || self.done.iter().any(|o| o.traits().durable) || (self.writing && keep);
+        let waits = |traits: Traits| match (traits.writes, traits.durable) {
+            (true, durable) => durable || keep,
+            (false, _) => unsynced,
+        };
+        let (later, now): (Vec<_>, Vec<_>) = self.done.drain(..).partition(|o| waits(o.traits()));
+        for operation in now {
+            operation.answer(None);
+        }
+        later
+    }
+
+    fn undo(&mut self, error: &Error) {
         for operation in self.done.drain(..) {
-            operation.answer(undone);
+            operation.answer(Some(error));
         }
     }
 }
@@ -380,9 +417,10 @@ impl Group {
 fn rebuild(open: &dyn Fn() -> Result<SqliteRows>, now: Timestamp) -> Result<Box<SqliteMachine>> {
     let rebuilt = catch_unwind(AssertUnwindSafe(|| {
         let mut rows = open()?;
-        rows.begin(true)?;
+        rows.begin()?;
         let mut machine = Machine::open(rows, now)?;
         machine.rows_mut().commit()?;
+        machine.rows_mut().sync()?;
         Ok(Box::new(machine))
     }));
     rebuilt.unwrap_or_else(|_| {

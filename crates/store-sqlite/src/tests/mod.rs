@@ -8,6 +8,7 @@ mod plans;
 mod recovery;
 mod rows;
 mod search;
+mod syncing;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

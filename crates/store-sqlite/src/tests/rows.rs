@@ -175,7 +175,7 @@ fn rows_do_what_the_reference_model_does() {
         let (mut ours, mut model) = (sqlite(&dir), MemoryRows::default());
         let (mut seed, mut next) = (Seed::new(number), 0);
         for _ in 0..30 {
-            ours.begin(true).unwrap();
+            ours.begin().unwrap();
             for _ in 0..40 {
                 step(&mut ours, &mut model, &mut seed, &mut next);
             }

@@ -1,0 +1,138 @@
+//! The syncer: a thread that waits for the disk, so that the writer need not.
+//!
+//! The writer commits a group to the log without waiting and goes on; who relies on the change is handed over here and
+//! answered once the disk has it. One wait serves every group handed over before it began. The log is one file,
+//! written in order: when a group is on disk, so is every group before it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use tidegate_store::{Error, Result};
+
+use crate::error::from_io;
+use crate::writer::Operation;
+
+/// Operations that are answered together.
+type Batch = Vec<Box<dyn Operation>>;
+
+/// Stands for the disk: held while it is synced. Tests hold it, or say what it answers, to see who waits.
+pub(crate) type Disk = Arc<Mutex<Option<Error>>>;
+
+/// The writer's end.
+pub(crate) struct Syncer {
+    /// `None`: nothing waits for the disk, for tests.
+    batches: Option<mpsc::Sender<Batch>>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Batches that are not on disk yet.
+    waiting: AtomicUsize,
+    /// Callers answered since the writer last asked: they may be back in a moment.
+    answered: AtomicUsize,
+    /// Why the log could not be synced.
+    failure: Mutex<Option<Error>>,
+}
+
+impl Syncer {
+    /// Starts the thread for the log beside this database.
+    pub(crate) fn start(database: &Path, waits: bool, disk: Disk) -> Result<Self> {
+        let shared = Arc::<Shared>::default();
+        if !waits {
+            return Ok(Self { batches: None, shared, thread: None });
+        }
+        let (batches, queue) = mpsc::channel();
+        let (log, theirs) = (log_of(database), shared.clone());
+        let thread = std::thread::Builder::new()
+            .name("tidegate-syncer".into())
+            .spawn(move || serve(&log, &queue, &theirs, &disk))
+            .map_err(|e| from_io("starting the syncer", &e))?;
+        Ok(Self { batches: Some(batches), shared, thread: Some(thread) })
+    }
+
+    /// Answers these once everything committed so far is on disk.
+    pub(crate) fn hand_over(&self, batch: Batch) {
+        self.shared.waiting.fetch_add(1, Ordering::AcqRel);
+        let back = match &self.batches {
+            Some(batches) => batches.send(batch).err().map(|e| e.0),
+            None => Some(batch),
+        };
+        if let Some(batch) = back {
+            self.shared.answer(vec![batch], None);
+        }
+    }
+
+    /// Whether something committed is not on disk yet.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.shared.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Callers answered since this was last asked.
+    pub(crate) fn take_answered(&self) -> usize {
+        self.shared.answered.swap(0, Ordering::AcqRel)
+    }
+
+    /// Why the log could not be synced, if it could not: what is on disk is then unknown.
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        self.shared.failure().take()
+    }
+}
+
+impl Drop for Syncer {
+    fn drop(&mut self) {
+        self.batches.take();
+        if let Some(thread) = self.thread.take() {
+            // It answers what it was given first. If it panicked, callers were told by their dropped replies.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn failure(&self) -> std::sync::MutexGuard<'_, Option<Error>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, batches: Vec<Batch>, failed: Option<&Error>) {
+        let callers = batches.iter().map(Vec::len).sum();
+        self.answered.fetch_add(callers, Ordering::AcqRel);
+        self.waiting.fetch_sub(batches.len(), Ordering::AcqRel);
+        for operation in batches.into_iter().flatten() {
+            operation.answer(failed);
+        }
+    }
+}
+
+fn serve(log: &Path, queue: &mpsc::Receiver<Batch>, shared: &Shared, disk: &Disk) {
+    while let Ok(first) = queue.recv() {
+        let mut batches = vec![first];
+        batches.extend(queue.try_iter());
+        let failed = {
+            let mut disk = disk.lock().unwrap_or_else(PoisonError::into_inner);
+            disk.take().or_else(|| sync(log).err())
+        };
+        if let Some(error) = &failed {
+            // The writer must know before any caller comes back.
+            *shared.failure() = Some(error.clone());
+        }
+        shared.answer(batches, failed.as_ref());
+    }
+}
+
+/// The log of a database.
+pub(crate) fn log_of(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+/// Waits until the log is on disk, whoever wrote it.
+pub(crate) fn sync(log: &Path) -> Result<()> {
+    let synced = File::open(log).and_then(|log| log.sync_data());
+    synced.map_err(|e| from_io("syncing the write-ahead log", &e))
+}
