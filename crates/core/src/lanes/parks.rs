@@ -55,6 +55,11 @@ impl Lanes {
         self.parks.values()
     }
 
+    /// Whether this owner has a park on this scope.
+    pub fn is_parked_by(&self, scope: &ParkScope, by: &str) -> bool {
+        self.parks.contains_key(&(scope.clone(), by.to_owned()))
+    }
+
     /// The parks that cover a lane.
     pub fn parks_of(&self, lane: LaneId) -> Vec<&Park> {
         let Some(key) = self.lane_key(lane) else { return vec![] };
