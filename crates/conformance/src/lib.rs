@@ -167,6 +167,11 @@ macro_rules! suite {
                 why_names_a_suspect,
                 why_names_who_runs_it_and_every_end,
             }
+            feed {
+                a_follower_hears_the_life_of_a_job,
+                cancels_and_stalls_are_heard_of,
+                a_follower_that_comes_back_gets_what_it_missed,
+            }
             records {
                 a_record_is_kept_over_a_restart_until_it_is_deleted,
                 a_record_is_forgotten_when_its_time_is_over,

@@ -76,8 +76,10 @@ impl OpenOptions {
             }
         };
         let signals = Signals::default();
+        // One run counts its own commits: a follower of an earlier run is told of a gap.
+        let feed = Feed::new(now.0 as u64, 0);
         let (inbox, queue) = mpsc::channel(INBOX);
-        let syncer = Syncer::start(&path, self.synchronous, self.disk.clone())?;
+        let syncer = Syncer::start(&path, self.synchronous, self.disk.clone(), feed.clone())?;
         let writer = Writer::new(queue, signals.clone(), open, ownership, syncer, &path, now)?;
         let readers = Readers::start(&path)?;
         let thread = std::thread::Builder::new().name("tidegate-writer".into()).spawn(move || writer.run());
@@ -88,8 +90,7 @@ impl OpenOptions {
             readers: Mutex::new(Some(readers)),
             thread: Mutex::new(Some(thread)),
             signals,
-            // One run counts its own commits: a follower of an earlier run is told of a gap.
-            feed: Feed::new(now.0 as u64, 0),
+            feed,
         };
         Ok(SqliteStore { inner: Arc::new(inner) })
     }

@@ -10,13 +10,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-use tidegate_store::{Error, Result};
+use tidegate_store::feed::JobEvent;
+use tidegate_store::{Error, Feed, Result};
 
 use crate::error::from_io;
 use crate::writer::Operation;
 
-/// Operations that are answered together.
-type Batch = Vec<Box<dyn Operation>>;
+/// What one commit leaves to do once it is on disk.
+pub(crate) struct Batch {
+    /// Answered then.
+    pub(crate) callers: Vec<Box<dyn Operation>>,
+    /// Published then: the number of the commit, and what happened.
+    pub(crate) events: (u64, Vec<JobEvent>),
+}
 
 /// Stands for the disk: held while it is synced. Tests hold it, or say what it answers, to see who waits.
 pub(crate) type Disk = Arc<Mutex<Option<Error>>>;
@@ -29,8 +35,8 @@ pub(crate) struct Syncer {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Default)]
 struct Shared {
+    feed: Feed,
     /// Batches that are not on disk yet.
     waiting: AtomicUsize,
     /// Callers answered since the writer last asked: they may be back in a moment.
@@ -41,8 +47,13 @@ struct Shared {
 
 impl Syncer {
     /// Starts the thread for the log beside this database.
-    pub(crate) fn start(database: &Path, waits: bool, disk: Disk) -> Result<Self> {
-        let shared = Arc::<Shared>::default();
+    pub(crate) fn start(database: &Path, waits: bool, disk: Disk, feed: Feed) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            feed,
+            waiting: AtomicUsize::new(0),
+            answered: AtomicUsize::new(0),
+            failure: Mutex::new(None),
+        });
         if !waits {
             return Ok(Self { batches: None, shared, thread: None });
         }
@@ -55,7 +66,12 @@ impl Syncer {
         Ok(Self { batches: Some(batches), shared, thread: Some(thread) })
     }
 
-    /// Answers these once everything committed so far is on disk.
+    /// Where events are published.
+    pub(crate) fn feed(&self) -> &Feed {
+        &self.shared.feed
+    }
+
+    /// Answers these, and publishes their events, once everything committed so far is on disk.
     pub(crate) fn hand_over(&self, batch: Batch) {
         self.shared.waiting.fetch_add(1, Ordering::AcqRel);
         let back = match &self.batches {
@@ -99,11 +115,18 @@ impl Shared {
     }
 
     fn answer(&self, batches: Vec<Batch>, failed: Option<&Error>) {
-        let callers = batches.iter().map(Vec::len).sum();
+        let callers = batches.iter().map(|b| b.callers.len()).sum();
         self.answered.fetch_add(callers, Ordering::AcqRel);
         self.waiting.fetch_sub(batches.len(), Ordering::AcqRel);
-        for operation in batches.into_iter().flatten() {
-            operation.answer(failed);
+        for Batch { callers, events: (commit, events) } in batches {
+            match failed {
+                None => self.feed.publish(commit, events),
+                // What became of it is not known.
+                Some(_) => self.feed.skip_to(commit),
+            }
+            for operation in callers {
+                operation.answer(failed);
+            }
         }
     }
 }
@@ -112,10 +135,13 @@ fn serve(log: &Path, queue: &mpsc::Receiver<Batch>, shared: &Shared, disk: &Disk
     while let Ok(first) = queue.recv() {
         let mut batches = vec![first];
         batches.extend(queue.try_iter());
-        let failed = {
+        // A commit of claims alone has nobody waiting for the disk; its events only keep their place in line.
+        let somebody_waits = batches.iter().any(|b| !b.callers.is_empty());
+        let failed = somebody_waits.then(|| {
             let mut disk = disk.lock().unwrap_or_else(PoisonError::into_inner);
             disk.take().or_else(|| sync(log).err())
-        };
+        });
+        let failed = failed.flatten();
         if let Some(error) = &failed {
             // The writer must know before any caller comes back.
             *shared.failure() = Some(error.clone());

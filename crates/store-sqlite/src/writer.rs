@@ -32,7 +32,7 @@ use crate::checkpointer::Checkpointer;
 use crate::error::is_refusal;
 use crate::owner::Ownership;
 use crate::rows::{Checkpoint, LogSize, SqliteRows};
-use crate::syncer::Syncer;
+use crate::syncer::{Batch, Syncer};
 
 /// Operations queued before callers wait to be let in.
 pub(crate) const INBOX: usize = 1_024;
@@ -172,6 +172,9 @@ pub(crate) struct Writer {
     last_now: Timestamp,
     syncer: Syncer,
     checkpointer: Checkpointer,
+    /// Number of the group, for events, and whether the machine makes any.
+    commit: u64,
+    watching: bool,
     /// Commits so far, as far as they matter.
     commits: u32,
     /// Frames that fit into the log's file as it is.
@@ -202,6 +205,8 @@ impl Writer {
             last_now: now,
             syncer,
             checkpointer: Checkpointer::start(database)?,
+            commit: 0,
+            watching: false,
             commits: 0,
             log_room: 0,
             checkpoint_at: CHECKPOINT_FRAMES,
@@ -228,6 +233,12 @@ impl Writer {
             return None;
         }
         let Condition::Works(machine) = &mut self.condition else { return None };
+        let watched = self.syncer.feed().watched();
+        if watched != std::mem::replace(&mut self.watching, watched) {
+            machine.watch(watched);
+            self.syncer.feed().skip_to(self.commit);
+        }
+        self.commit += 1;
         let mut group = Group { done: vec![], jobs: 0, writing: false, next: None };
         let inbox = &mut self.inbox;
         let last_now = &mut self.last_now;
@@ -253,9 +264,10 @@ impl Writer {
                 let keep = machine.must_keep();
                 send_signals(&self.signals, machine);
                 let written = group.writing;
-                let later = group.answer_now(keep, self.syncer.is_behind());
-                if !later.is_empty() {
-                    self.syncer.hand_over(later);
+                let events = (self.commit, machine.take_events());
+                let callers = group.answer_now(keep, self.syncer.is_behind());
+                if !callers.is_empty() || !events.1.is_empty() {
+                    self.syncer.hand_over(Batch { callers, events });
                 }
                 if written {
                     self.checkpoint_if_due();
@@ -284,6 +296,7 @@ impl Writer {
             Ok(machine) => {
                 tracing::info!("The store works again.");
                 (self.checkpoint_at, self.log_room) = (CHECKPOINT_FRAMES, 0);
+                self.watching = false;
                 self.condition = Condition::Works(machine);
                 None
             }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::ids::{JobId, KindName, QueueName, TenantId, WorkerId};
@@ -19,6 +20,9 @@ pub const EVENTS_KEPT: usize = 65_536;
 
 /// Most events handed over at once.
 const DELIVERY: usize = 1_024;
+
+/// How long events are made after the last follower left: it may be about to come back.
+const LINGER: Duration = Duration::from_secs(300);
 
 /// Something that happened to a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -150,6 +154,8 @@ struct Kept {
     last: EventId,
     /// The newest event that is gone.
     dropped: EventId,
+    /// When a follower left last.
+    left: Option<Instant>,
 }
 
 impl Feed {
@@ -161,13 +167,15 @@ impl Feed {
     /// A feed that keeps this many events.
     pub fn with_capacity(origin: u64, commit: u64, capacity: usize) -> Self {
         let start = EventId { origin, commit, place: u32::MAX };
-        let kept = Kept { events: VecDeque::new(), capacity: capacity.max(1), last: start, dropped: start };
+        let events = VecDeque::new();
+        let kept = Kept { events, capacity: capacity.max(1), last: start, dropped: start, left: None };
         Self { inner: Arc::new(Inner { kept: Mutex::new(kept), latest: watch::Sender::new(start) }) }
     }
 
-    /// Whether anybody follows. Stores need not make events while nobody does.
+    /// Whether anybody follows, or did lately. Stores need not make events while nobody does; when they begin to, they
+    /// [`skip_to`](Self::skip_to) the last commit without.
     pub fn watched(&self) -> bool {
-        self.inner.latest.receiver_count() > 0
+        self.inner.latest.receiver_count() > 0 || self.kept().left.is_some_and(|at| at.elapsed() < LINGER)
     }
 
     /// Says what a commit did. Commits come in order.
@@ -215,7 +223,7 @@ impl Feed {
             Some(id) if id.origin == last.origin && id <= last => (id, false),
             Some(_) => (last, true),
         };
-        Subscription { feed: self.clone(), latest, seen, gap }
+        Subscription { feed: self.clone(), latest, seen, gap, fresh: after.is_none() }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -230,6 +238,14 @@ pub struct Subscription {
     latest: watch::Receiver<EventId>,
     seen: EventId,
     gap: bool,
+    /// Asked for what comes from now on and has got nothing yet: what came before is no gap.
+    fresh: bool,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.feed.kept().left = Some(Instant::now());
+    }
 }
 
 impl Subscription {
@@ -253,11 +269,14 @@ impl Subscription {
         }
         if self.seen < kept.dropped {
             self.seen = kept.dropped;
-            return Some(Delivery::Gap);
+            if !std::mem::take(&mut self.fresh) {
+                return Some(Delivery::Gap);
+            }
         }
         let first = kept.events.partition_point(|(id, _)| *id <= self.seen);
         let next: Vec<_> = kept.events.range(first..).take(DELIVERY).cloned().collect();
         self.seen = next.last()?.0;
+        self.fresh = false;
         Some(Delivery::Events(next))
     }
 }
@@ -302,7 +321,9 @@ mod tests {
     async fn a_gap_is_announced_and_the_rest_follows() {
         let feed = Feed::with_capacity(7, 0, 2);
         let mut slow = feed.subscribe(None);
-        feed.publish(1, (1..=5).map(event).collect());
+        feed.publish(1, vec![event(0)]);
+        assert_eq!(times(&slow.next().await), [0]);
+        feed.publish(2, (1..=5).map(event).collect());
         assert_eq!(times(&slow.next().await), [-1]);
         assert_eq!(times(&slow.next().await), [4, 5]);
         let stranger = EventId { origin: 8, commit: 1, place: 0 };
@@ -315,6 +336,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_came_before_is_no_gap_for_who_asks_from_now_on() {
+        let feed = Feed::new(1, 0);
+        let mut follower = feed.subscribe(None);
+        feed.skip_to(5);
+        feed.publish(6, vec![event(1)]);
+        assert_eq!(times(&follower.next().await), [1]);
+    }
+
+    #[tokio::test]
     async fn somebody_who_waits_is_woken() {
         let feed = Feed::new(1, 0);
         assert!(!feed.watched());
@@ -324,6 +354,6 @@ mod tests {
         tokio::task::yield_now().await;
         feed.publish(1, vec![event(1)]);
         assert_eq!(waiting.await.unwrap(), [1]);
-        assert!(!feed.watched());
+        assert!(feed.watched(), "it may come back");
     }
 }

@@ -1,6 +1,7 @@
 //! The reference model: the machine over rows in memory. It says what every other store must answer.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -317,6 +318,8 @@ pub struct MemoryStore {
     records: Mutex<BTreeMap<(Shelf, String), Record>>,
     signals: Signals,
     feed: Feed,
+    commits: AtomicU64,
+    watching: AtomicBool,
 }
 
 impl Default for MemoryStore {
@@ -335,6 +338,8 @@ impl MemoryStore {
             records: Mutex::default(),
             signals: Signals::default(),
             feed: Feed::new(0, 0),
+            commits: AtomicU64::new(0),
+            watching: AtomicBool::new(false),
         }
     }
 
@@ -343,6 +348,7 @@ impl MemoryStore {
         let mut guard = self.lock();
         let machine = guard.take().ok_or_else(closed)?;
         *guard = Some(machine.reopen(now)?);
+        self.watching.store(false, Ordering::Relaxed);
         Ok(())
     }
 
@@ -350,12 +356,24 @@ impl MemoryStore {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Makes events while somebody follows.
+    fn watch(&self, machine: &mut Machine<MemoryRows>) {
+        let watched = self.feed.watched();
+        if watched != self.watching.swap(watched, Ordering::Relaxed) {
+            machine.watch(watched);
+            self.feed.skip_to(self.commits.load(Ordering::Relaxed));
+        }
+    }
+
     /// One operation, then its signals.
     fn with<T>(&self, operation: impl FnOnce(&mut Machine<MemoryRows>) -> Result<T>) -> Result<T> {
         let mut guard = self.lock();
         let machine = guard.as_mut().ok_or_else(closed)?;
+        self.watch(machine);
         let reply = operation(machine);
         let pending = machine.take_signals();
+        // Published under the lock: events come in the order of the operations.
+        self.feed.publish(self.commits.fetch_add(1, Ordering::Relaxed) + 1, machine.take_events());
         drop(guard);
         if pending.work {
             self.signals.work();

@@ -6,6 +6,7 @@
 pub mod clock;
 pub mod control;
 pub mod enqueue;
+pub mod feed;
 pub mod leases;
 pub mod letters;
 pub mod limits;
