@@ -1,0 +1,183 @@
+//! One request on its way through a handler, and the answers a handler can give.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tidegate_core::codes;
+use tidegate_core::ids::{InvalidName, JobId};
+use tidegate_core::job::Job;
+use tidegate_core::time::Timestamp;
+use tidegate_store::Store;
+use tidegate_wire::query::Query;
+use tidegate_wire::{PROBLEM_CONTENT_TYPE, Problem, read};
+
+use crate::access::Caller;
+use crate::app::App;
+use crate::places::Place;
+
+/// What handlers return.
+pub(crate) type Answer = Result<Response, Problem>;
+
+/// A request that passed every check, with its body read.
+pub(crate) struct Call {
+    pub(crate) app: Arc<App>,
+    pub(crate) caller: Caller,
+    pub(crate) parts: Parts,
+    pub(crate) params: Vec<(String, String)>,
+    pub(crate) body: Bytes,
+    /// The connection it came by; none in process.
+    pub(crate) place: Option<Arc<Place>>,
+    pub(crate) now: Timestamp,
+}
+
+impl Call {
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.app.store
+    }
+
+    /// The result of a store's operation.
+    pub(crate) fn done<T>(&self, result: tidegate_store::Result<T>) -> Result<T, Problem> {
+        result.map_err(|e| self.app.problem(e))
+    }
+
+    /// A segment of the path, as text.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.params.iter().find(|(n, _)| n == name).map_or("", |(_, value)| value)
+    }
+
+    /// A segment of the path.
+    pub(crate) fn param<T: FromStr<Err = InvalidName>>(&self, name: &str) -> Result<T, Problem> {
+        Ok(self.text(name).parse()?)
+    }
+
+    pub(crate) fn job_id(&self) -> Result<JobId, Problem> {
+        // What cannot be an id is the id of nothing.
+        let missing =
+            |_| Problem::new(codes::JOB_NOT_FOUND, format!("there is no job {:?}", short(self.text("id"))));
+        self.text("id").parse().map_err(missing)
+    }
+
+    /// The job of the path, if it is there for the caller.
+    pub(crate) async fn job(&self, id: JobId) -> Result<Job, Problem> {
+        let job = self.done(self.store().get(id).await)?;
+        job.filter(|job| self.caller.sees(job.tenant.as_ref())).ok_or_else(|| no_job(id))
+    }
+
+    /// Refuses if the job is not there for the caller; looks only if the caller is restricted.
+    pub(crate) async fn check_sees(&self, id: JobId) -> Result<(), Problem> {
+        if self.caller.tenant().is_some() {
+            self.job(id).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn query_text(&self) -> &str {
+        self.parts.uri.query().unwrap_or_default()
+    }
+
+    pub(crate) fn query(&self) -> Result<Query<'_>, Problem> {
+        Query::new(self.query_text())
+    }
+
+    /// The body.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        self.check_content_type()?;
+        read::from_slice(&self.body)
+    }
+
+    /// The body, or the default if there is none.
+    pub(crate) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
+        if self.body.is_empty() { Ok(T::default()) } else { self.json() }
+    }
+
+    pub(crate) fn check_content_type(&self) -> Result<(), Problem> {
+        let given = self.parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        if given == Some(b"application/json") {
+            return Ok(());
+        }
+        let text = given.map(|g| String::from_utf8_lossy(g).to_ascii_lowercase()).unwrap_or_default();
+        let (media, rest) = text.split_once(';').unwrap_or((&text, ""));
+        let charset = rest.trim().strip_prefix("charset=").map(|c| c.trim_matches('"'));
+        if media.trim() == "application/json" && (rest.trim().is_empty() || charset == Some("utf-8")) {
+            return Ok(());
+        }
+        let detail = if text.is_empty() {
+            "the request does not say what its body is".to_owned()
+        } else {
+            format!("{:?} is not JSON in UTF-8", short(&text))
+        };
+        Err(Problem::new(codes::CONTENT_TYPE, detail))
+    }
+
+    /// Who did it, as the request says or by the name of the key.
+    pub(crate) fn by(&self, given: Option<String>) -> String {
+        given.unwrap_or_else(|| self.caller.name().to_owned())
+    }
+}
+
+/// Text from outside, cut so that it can be shown.
+pub(crate) fn short(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+pub(crate) fn no_job(id: JobId) -> Problem {
+    Problem::new(codes::JOB_NOT_FOUND, format!("there is no job {id}"))
+}
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// An answer with a body.
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
+    let text = serde_json::to_vec(value)
+        .map_err(|e| Problem::new(codes::INTERNAL, format!("an answer could not be written: {e}")))?;
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    Ok(response)
+}
+
+/// 200 with a body.
+pub(crate) fn ok(value: &impl Serialize) -> Answer {
+    json(StatusCode::OK, value)
+}
+
+/// 204.
+#[expect(clippy::unnecessary_wraps, reason = "the last line of handlers, which return an answer")]
+pub(crate) fn none() -> Answer {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    Ok(response)
+}
+
+/// Text for people.
+pub(crate) fn text(body: String) -> Response {
+    let mut response = Response::new(Body::from(body));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+/// A problem as an answer.
+pub(crate) fn refusal(problem: &Problem) -> Response {
+    // A problem is made of text and numbers: it can be written.
+    let text = serde_json::to_vec(problem).unwrap_or_default();
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() =
+        StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_CONTENT_TYPE));
+    if let Some(ms) = problem.retry_after_ms {
+        headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1_000).max(1)));
+    }
+    if problem.status == 401 {
+        headers.insert(axum::http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}

@@ -1,0 +1,301 @@
+//! Jobs.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use tidegate_core::codes;
+use tidegate_core::ids::{JobId, UniqueKey};
+use tidegate_core::job::Job;
+use tidegate_core::limits;
+use tidegate_core::time::Millis;
+use tidegate_store::params::{CancelJob, EnqueueOutcome, JobQuery, NewJob, Page};
+use tidegate_wire::jobs::{
+    self, CancelReply, CancelRequest, EnqueueJob, Enqueued, JobPage, PriorityRequest, StateReply,
+};
+use tidegate_wire::keys::Role;
+use tidegate_wire::why::Why;
+use tidegate_wire::{Problem, ProblemBody, Ticket, read};
+use tokio::time::Instant;
+
+use crate::call::{Answer, Call, json, no_job, none, ok};
+use crate::mint::idempotent_id;
+
+/// Longest idempotency key.
+const MAX_IDEMPOTENCY_KEY: usize = 255;
+/// A job that is waited for is looked at this often even if nothing is heard.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Jobs read in one step, and bytes after which a page is long enough: payloads can be large.
+const PAGE_STEP: (usize, usize) = (100, 16 << 20);
+
+/// Enqueues one job or many.
+#[utoipa::path(
+    post, path = "/v1/jobs", tag = "jobs", operation_id = "enqueue",
+    description = "Stores one job, or all jobs of an array, or none. Durable when answered. The same request with the same \
+                   `Idempotency-Key` stores them once.",
+    params(("Idempotency-Key" = Option<String>, Header, description = "Up to 255 visible characters; within one API key")),
+    request_body(content = crate::openapi::OneOrMany<EnqueueJob>, examples(
+        ("one" = (value = json!({"kind": "invoice.send", "payload": {"order": 7}, "tenant": "acme"}))),
+        ("many" = (value = json!([{"kind": "invoice.send", "payload": 1}, {"kind": "invoice.send", "payload": 2, "delay_ms": 5000}])))
+    )),
+    responses(
+        (status = 201, description = "At least one new job", body = crate::openapi::OneOrMany<Enqueued>),
+        (status = 200, description = "Nothing new: jobs with these keys or ids exist", body = crate::openapi::OneOrMany<Enqueued>),
+        (status = "4XX", body = ProblemBody, content_type = "application/problem+json"),
+        (status = "5XX", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn enqueue(call: Call) -> Answer {
+    call.check_content_type()?;
+    let many = call.body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[');
+    let jobs: Vec<EnqueueJob> =
+        if many { read::from_slice(&call.body)? } else { vec![read::from_slice(&call.body)?] };
+    if jobs.is_empty() || jobs.len() > limits::MAX_ENQUEUE_BATCH {
+        let detail = format!(
+            "a batch of {} jobs; between 1 and {} are allowed",
+            jobs.len(),
+            limits::MAX_ENQUEUE_BATCH
+        );
+        return Err(Problem::new(codes::INVALID_BATCH, detail));
+    }
+    let key = idempotency_key(&call)?;
+    let mut new = Vec::with_capacity(jobs.len());
+    for (place, job) in jobs.into_iter().enumerate() {
+        let job = admit(&call, job, key.map(|key| (key, place)));
+        new.push(job.map_err(|p| if many { p.within(format!("/{place}")) } else { p })?);
+    }
+    check_ids(&call, &new).await?;
+    let enqueued = call.done(call.store().enqueue(new, call.now).await)?;
+    let any_new = enqueued.iter().any(|e| e.outcome == EnqueueOutcome::Created);
+    let status = if any_new { StatusCode::CREATED } else { StatusCode::OK };
+    let replies: Vec<Enqueued> = enqueued.into_iter().map(Enqueued::from).collect();
+    match replies.first() {
+        Some(one) if !many => json(status, one),
+        _ => json(status, &replies),
+    }
+}
+
+fn idempotency_key(call: &Call) -> Result<Option<&str>, Problem> {
+    let Some(header) = call.parts.headers.get("idempotency-key") else { return Ok(None) };
+    let key = header.to_str().unwrap_or_default();
+    if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY {
+        let detail = format!("an idempotency key has 1 to {MAX_IDEMPOTENCY_KEY} visible characters");
+        return Err(Problem::invalid(detail));
+    }
+    Ok(Some(key))
+}
+
+/// The job, if the caller may enqueue it.
+fn admit(call: &Call, mut job: EnqueueJob, key: Option<(&str, usize)>) -> Result<NewJob, Problem> {
+    if let Some(own) = call.caller.tenant() {
+        let foreign = |what: &str, given: &str| {
+            let detail = format!("a key of tenant `{own}` cannot enqueue for {what} `{given}`");
+            Problem::new(codes::NOT_ALLOWED, detail).at(format!("/{what}"))
+        };
+        if let Some(tenant) = job.tenant.as_ref().filter(|t| *t != own) {
+            return Err(foreign("tenant", tenant.as_str()));
+        }
+        if let Some(group) = job.group.as_ref().filter(|g| !call.caller.sees_group(g)) {
+            return Err(foreign("group", group.as_str()));
+        }
+        // Unique keys are shared by all jobs of a kind. A tenant's live in a space of their own, or one tenant could
+        // replace another's job: no tenant has a slash in its name.
+        if let Some(unique) = &mut job.unique {
+            unique.key = UniqueKey::new(format!("{own}/{}", unique.key))
+                .map_err(|e| Problem::from(e).at("/unique/key"))?;
+        }
+        job.tenant = Some(own.clone());
+    }
+    if let Some((key, place)) = key {
+        if job.id.is_some() {
+            return Err(
+                Problem::invalid("`id` and the header `idempotency-key` exclude each other").at("/id")
+            );
+        }
+        job.id = Some(idempotent_id(call.caller.scope(), key, place));
+    }
+    job.into_new_job(|| call.app.mint.job_id(call.now), call.now)
+}
+
+/// A restricted caller's ids must not be those of others' jobs: the store would answer as if they were its own.
+async fn check_ids(call: &Call, new: &[NewJob]) -> Result<(), Problem> {
+    if call.caller.tenant().is_none() {
+        return Ok(());
+    }
+    for job in new.iter().filter(|j| j.id_may_exist) {
+        let known = call.done(call.store().get(job.id).await)?;
+        if known.is_some_and(|known| !call.caller.sees(known.tenant.as_ref())) {
+            let detail = format!("job {} exists and is a different job", job.id);
+            return Err(Problem::new(codes::DUPLICATE_ID, detail));
+        }
+    }
+    Ok(())
+}
+
+/// Finds jobs.
+#[utoipa::path(
+    get, path = "/v1/jobs", tag = "jobs", operation_id = "search",
+    description = "Finds jobs, the newest first. All filters must hold. A page may be short and yet not the last: go on \
+                   with `cursor` while `next` is there.",
+    params(
+        ("state" = Option<String>, Query, description = "One or more states, separated by commas", example = "ready,running"),
+        ("queue" = Option<String>, Query), ("kind" = Option<String>, Query), ("tenant" = Option<String>, Query),
+        ("group" = Option<String>, Query),
+        ("created_from" = Option<String>, Query, description = "Enqueued at or after", format = "date-time"),
+        ("created_before" = Option<String>, Query, description = "Enqueued before", format = "date-time"),
+        ("text" = Option<String>, Query, description = "Text in payload or errors"),
+        ("review" = Option<tidegate_wire::schema::Review>, Query, description = "Dead letters with this review status"),
+        ("limit" = Option<u32>, Query, description = "Jobs on the page", minimum = 1, maximum = 1000),
+        ("cursor" = Option<String>, Query, description = "Where to go on: the `next` of the page before"),
+    ),
+    responses((status = 200, body = JobPage), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn search(call: Call) -> Answer {
+    let query = jobs::search_from_query(call.query_text())?;
+    find(&call, query).await
+}
+
+/// A page of what the caller may see.
+pub(crate) async fn find(call: &Call, mut query: JobQuery) -> Answer {
+    if let Some(own) = call.caller.tenant() {
+        if query.tenant.as_ref().is_some_and(|t| t != own) {
+            return ok(&JobPage { jobs: vec![], next: None });
+        }
+        query.tenant = Some(own.clone());
+    }
+    let wanted = query.limit;
+    let (mut page, mut bytes) = (Page::default(), 0);
+    while page.jobs.len() < wanted {
+        query.limit = (wanted - page.jobs.len()).min(PAGE_STEP.0);
+        let step = call.done(call.store().search(query.clone()).await)?;
+        bytes += step.jobs.iter().map(size).sum::<usize>();
+        page.jobs.extend(step.jobs);
+        page.next = step.next;
+        query.cursor = step.next;
+        if step.next.is_none() || bytes >= PAGE_STEP.1 {
+            break;
+        }
+    }
+    ok(&JobPage::from(page))
+}
+
+fn size(job: &Job) -> usize {
+    job.payload.as_str().len() + job.result.as_ref().map_or(0, |r| r.as_str().len())
+}
+
+/// Everything known about a job.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}", tag = "jobs", operation_id = "job",
+    description = "Everything known about a job. With `wait`, answers when the job is finished, or as it is when the time \
+                   is over.",
+    params(
+        ("id" = String, Path, example = "job_01JCQ5V9N0E4T8GQ6W2Y3K7MZB"),
+        ("wait" = Option<String>, Query, description = "How long to wait for its end", example = "30s"),
+        ("ticket" = Option<String>, Query, description = "Workers see the jobs that they hold: the ticket proves it"),
+    ),
+    responses((status = 200, body = jobs::Job), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn get(call: Call) -> Answer {
+    let id = call.job_id()?;
+    let mut query = call.query()?;
+    let wait: Option<Millis> = query.parse("wait", codes::INVALID_TIME)?;
+    let ticket: Option<Ticket> = query.parse("ticket", codes::INVALID_REQUEST)?;
+    query.end()?;
+    let job = match wait {
+        Some(Millis(ms)) if ms > 0 => wait_for(&call, id, Duration::from_millis(ms as u64)).await?,
+        _ => call.job(id).await?,
+    };
+    if call.caller.role() == Role::Worker {
+        let held = job.held.as_ref().map(|h| h.lease);
+        if held.is_none() || ticket.map(|t| t.0.lease) != held {
+            return Err(no_job(id));
+        }
+    }
+    ok(&jobs::Job::from(job))
+}
+
+async fn wait_for(call: &Call, id: JobId, wait: Duration) -> Result<Job, Problem> {
+    let end = Instant::now() + wait.min(call.app.limits.wait);
+    let hub = &call.app.hub;
+    let (_following, live) = hub.follow();
+    drop(live);
+    let mut place = None;
+    loop {
+        let mut ending = hub.wait_for(id);
+        let job = call.job(id).await?;
+        if job.state.is_final() || Instant::now() >= end {
+            return Ok(job);
+        }
+        if place.is_none() {
+            place = Some(call.app.long_polls.try_acquire().map_err(|_| too_many_waiting())?);
+        }
+        tokio::select! {
+            () = ending.heard() => {}
+            () = tokio::time::sleep_until((Instant::now() + LOOK_AGAIN).min(end)) => {}
+            () = call.app.draining() => return Ok(job),
+        }
+    }
+}
+
+pub(crate) fn too_many_waiting() -> Problem {
+    Problem::new(codes::TOO_MANY_WAITING, "as many requests wait at this server as may").retry_after_ms(1_000)
+}
+
+/// Why a job is where it is.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/why", tag = "jobs", operation_id = "why",
+    params(("id" = String, Path)),
+    responses((status = 200, body = Why), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn why(call: Call) -> Answer {
+    call.query()?.end()?;
+    let id = call.job_id()?;
+    call.check_sees(id).await?;
+    let why = call.done(call.store().why(id, call.now).await)?;
+    ok(&Why::new(why, call.now))
+}
+
+/// Cancels a job.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/cancel", tag = "jobs", operation_id = "cancel",
+    description = "Cancels a job: at once if it waits, by telling its handler if it runs.",
+    params(("id" = String, Path)),
+    request_body(content = Option<CancelRequest>),
+    responses((status = 200, body = CancelReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn cancel(call: Call) -> Answer {
+    let id = call.job_id()?;
+    let request: CancelRequest = call.json_or_default()?;
+    call.check_sees(id).await?;
+    let note = if request.note.is_empty() { call.caller.name().to_owned() } else { request.note };
+    let reply = call.done(call.store().cancel(CancelJob { id, note, now: call.now }).await)?;
+    ok(&CancelReply::from(reply))
+}
+
+/// Runs a scheduled job now.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/run-now", tag = "jobs", operation_id = "run_now",
+    description = "Makes a scheduled job ready now.",
+    params(("id" = String, Path)),
+    responses((status = 200, body = StateReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn run_now(call: Call) -> Answer {
+    let id = call.job_id()?;
+    call.check_sees(id).await?;
+    let state = call.done(call.store().run_now(id, call.now).await)?;
+    ok(&StateReply { state })
+}
+
+/// Changes the priority of a job.
+#[utoipa::path(
+    put, path = "/v1/jobs/{id}/priority", tag = "jobs", operation_id = "reprioritise",
+    params(("id" = String, Path)),
+    request_body(content = PriorityRequest, example = json!({"priority": "high"})),
+    responses((status = 204), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn reprioritise(call: Call) -> Answer {
+    let id = call.job_id()?;
+    let request: PriorityRequest = call.json()?;
+    call.check_sees(id).await?;
+    call.done(call.store().reprioritise(id, request.priority, call.now).await)?;
+    none()
+}

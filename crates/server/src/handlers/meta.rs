@@ -1,0 +1,116 @@
+//! The server itself: alive, ready, healthy, described.
+
+use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use bytes::Bytes;
+use serde::Serialize;
+use tidegate_core::codes;
+use tidegate_wire::keys::About;
+use tidegate_wire::{Problem, ProblemBody, nearest};
+
+use crate::app::Phase;
+use crate::call::{Answer, Call, json, ok, short, text};
+
+/// Time within which the store has to answer to be called healthy.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How the server is.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct Health {
+    /// `ok`, or `failing`.
+    #[schema(example = "ok")]
+    status: &'static str,
+    /// Version of the server.
+    version: &'static str,
+    /// What the store said.
+    #[schema(example = "ok")]
+    store: &'static str,
+}
+
+/// The process is alive.
+#[utoipa::path(get, path = "/live", tag = "server", operation_id = "live", security(()),
+    responses((status = 200, body = String, content_type = "text/plain", example = "alive\n")))]
+pub(crate) async fn live(_: Call) -> Answer {
+    Ok(text("alive\n".into()))
+}
+
+/// The server takes requests.
+#[utoipa::path(get, path = "/ready", tag = "server", operation_id = "ready", security(()),
+    description = "Whether to send requests here: the store answers, and the server is not about to stop.",
+    responses((status = 200, body = String, content_type = "text/plain", example = "ready\n"),
+        (status = 503, body = ProblemBody, content_type = "application/problem+json")))]
+pub(crate) async fn ready(call: Call) -> Answer {
+    if *call.app.phase.borrow() != Phase::Serving {
+        return Err(Problem::new(codes::SERVER_STOPPING, codes::SERVER_STOPPING.title).retry_after_ms(1_000));
+    }
+    if store_answers(&call).await {
+        return Ok(text("ready\n".into()));
+    }
+    Err(Problem::new(codes::STORE_FAILED, codes::STORE_FAILED.title).retry_after_ms(1_000))
+}
+
+/// How the server is.
+#[utoipa::path(get, path = "/health", tag = "server", operation_id = "health", security(()),
+    responses((status = 200, body = Health), (status = 503, body = Health)))]
+pub(crate) async fn health(call: Call) -> Answer {
+    let fine = store_answers(&call).await;
+    let word = if fine { "ok" } else { "failing" };
+    let health = Health { status: word, version: env!("CARGO_PKG_VERSION"), store: word };
+    json(if fine { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &health)
+}
+
+async fn store_answers(call: &Call) -> bool {
+    let answer = tokio::time::timeout(PATIENCE, call.store().settings()).await;
+    let fine = matches!(answer, Ok(Ok(_)));
+    if call.app.healthy.swap(fine, Ordering::Relaxed) != fine {
+        if fine {
+            tracing::info!("the store answers again");
+        } else {
+            tracing::warn!("the store does not answer");
+        }
+    }
+    fine
+}
+
+/// What the server is, and who asks.
+#[utoipa::path(get, path = "/v1/about", tag = "server", operation_id = "about",
+    responses((status = 200, body = About), (status = "4XX", body = ProblemBody, content_type = "application/problem+json")))]
+pub(crate) async fn about(call: Call) -> Answer {
+    let key = call.caller.key.as_deref().cloned();
+    ok(&About { version: env!("CARGO_PKG_VERSION").into(), now: call.now.into(), key })
+}
+
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", tag = "server", operation_id = "openapi", security(()),
+    responses((status = 200, body = Object, content_type = "application/json")))]
+pub(crate) async fn openapi(_: Call) -> Answer {
+    static TEXT: LazyLock<Bytes> =
+        LazyLock::new(|| serde_json::to_vec(&crate::openapi::document()).unwrap_or_default().into());
+    let mut response = Response::new(Body::from(TEXT.clone()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+/// What an error code means.
+#[utoipa::path(get, path = "/v1/errors/{code}", tag = "server", operation_id = "error_page", security(()),
+    params(("code" = String, Path, example = "TG2009")),
+    responses((status = 200, body = String, content_type = "text/plain"),
+        (status = "4XX", body = ProblemBody, content_type = "application/problem+json")))]
+pub(crate) async fn error_page(call: Call) -> Answer {
+    let given = call.text("code");
+    let Some(code) = codes::find(given) else {
+        let near = nearest(given, codes::ALL.iter().map(|c| c.id));
+        let near = near.map_or(String::new(), |n| format!("; did you mean {n}?"));
+        return Err(Problem::new(
+            codes::CODE_NOT_FOUND,
+            format!("there is no error {:?}{near}", short(given)),
+        ));
+    };
+    Ok(text(format!("{}: {}\n\nWhat to do: {}.\n", code.id, code.title, code.hint)))
+}

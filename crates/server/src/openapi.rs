@@ -1,0 +1,63 @@
+//! The API described: what `/openapi.json` serves. Tests compare it with the table of routes.
+
+use tidegate_wire::schema;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi, ToSchema};
+
+use crate::handlers::{dead, events, jobs, keys, kinds, meta, parks, queues, work, workers};
+
+/// One of something, or an array of them.
+#[derive(Debug, serde::Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum OneOrMany<T> {
+    #[expect(unused, reason = "a shape for the document")]
+    One(T),
+    #[expect(unused, reason = "a shape for the document")]
+    Many(Vec<T>),
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Tidegate",
+        description = "Durable background jobs that stay inside what other people's APIs allow.\n\n\
+            Times are RFC 3339 in UTC; spans are milliseconds and their names end in `_ms`; ids are strings. Unknown \
+            fields are refused. Errors are problems (RFC 9457) with a stable `code`.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    paths(
+        meta::live, meta::ready, meta::health, meta::openapi, meta::error_page, meta::about,
+        jobs::enqueue, jobs::search, jobs::get, jobs::why, jobs::cancel, jobs::run_now, jobs::reprioritise,
+        queues::list, queues::ensure, queues::get, queues::put, queues::pause, queues::resume, queues::settings,
+        kinds::list, kinds::get, kinds::put,
+        parks::list, parks::put, parks::delete, parks::groups, parks::pause_group, parks::resume_group,
+        dead::list, dead::recover, dead::resolve, dead::erase, dead::totals,
+        work::claim, work::settle, work::heartbeat, work::report,
+        workers::list, workers::announce, workers::leave, workers::drain, workers::orders, workers::put_order,
+        workers::delete_order,
+        events::stream,
+        keys::create, keys::list, keys::revoke,
+    ),
+    components(schemas(schema::State, schema::Category)),
+    security(("key" = [])),
+    modifiers(&Key),
+)]
+struct Document;
+
+/// The key as a bearer token. A server without keys needs none.
+struct Key;
+
+impl Modify for Key {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("An API key, `tg_…`. A server on loopback without any key needs none."))
+            .build();
+        openapi.components.get_or_insert_default().add_security_scheme("key", SecurityScheme::Http(scheme));
+    }
+}
+
+/// The document.
+pub fn document() -> utoipa::openapi::OpenApi {
+    Document::openapi()
+}

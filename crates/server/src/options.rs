@@ -1,0 +1,125 @@
+//! How a server is set up. Everything that comes from outside has a bound here.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::Clock;
+
+/// How a server is set up.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Where to listen. Anything but loopback needs a key in the store.
+    pub bind: SocketAddr,
+    /// Certificate and key, to speak TLS.
+    pub tls: Option<TlsFiles>,
+    /// Bounds on what comes from outside.
+    pub limits: Limits,
+    /// What this process does.
+    pub roles: ServerRoles,
+    /// How long requests under way may take once the server is told to stop.
+    pub drain: Duration,
+    /// What time it is.
+    pub clock: Clock,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 7_433)),
+            tls: None,
+            limits: Limits::default(),
+            roles: ServerRoles::default(),
+            drain: Duration::from_secs(10),
+            clock: Clock::system(),
+        }
+    }
+}
+
+/// What a server does besides answering `/live`, `/ready` and `/health`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerRoles {
+    /// Serves the API.
+    pub api: bool,
+    /// Promotes due jobs, takes back what dead workers held, deletes what is past its retention.
+    pub maintenance: bool,
+}
+
+impl Default for ServerRoles {
+    fn default() -> Self {
+        Self { api: true, maintenance: true }
+    }
+}
+
+/// PEM files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate chain, the server's own first.
+    pub certificates: PathBuf,
+    /// Its private key.
+    pub private_key: PathBuf,
+}
+
+/// How many requests one key, or one address without a key, may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// 10,000 per second; as many as they like on loopback.
+    Default,
+    /// As many as they like.
+    Unlimited,
+    /// This many per second, and as many at once.
+    PerSecond(u32),
+}
+
+/// Bounds on what comes from outside.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Open connections. When all are taken, the one that has been idle longest makes room. Never more than the
+    /// process may have open files, less some for the store.
+    pub connections: usize,
+    /// Largest header of a request: its line and all fields.
+    pub header_bytes: usize,
+    /// Time for a header to arrive once its first byte has.
+    pub header_timeout: Duration,
+    /// Time after which a connection without a request is closed.
+    pub idle_timeout: Duration,
+    /// Largest body.
+    pub body_bytes: usize,
+    /// Time for a body to arrive.
+    pub body_timeout: Duration,
+    /// Bytes of bodies held in memory at a time, over all requests; more have to wait their turn.
+    pub body_memory: usize,
+    /// Time after which a client that does not read its answer is cut off.
+    pub write_timeout: Duration,
+    /// Longest time that a request may wait for a job.
+    pub wait: Duration,
+    /// Requests that wait for a job at a time.
+    pub long_polls: usize,
+    /// Event streams at a time.
+    pub streams: usize,
+    /// Events sent per second over all streams; beyond that streams fall behind, catch up from the buffer, and are told
+    /// of a gap if that is not enough. It keeps a thousand followers from taking the machine from the engine.
+    pub events_per_second: u32,
+    /// Requests of one key, or of one address without a key.
+    pub rate: Rate,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 16_384,
+            header_bytes: 16 << 10,
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            body_bytes: 16 << 20,
+            body_timeout: Duration::from_secs(30),
+            body_memory: 256 << 20,
+            write_timeout: Duration::from_secs(30),
+            wait: Duration::from_mins(1),
+            long_polls: 8_192,
+            streams: 2_048,
+            events_per_second: 200_000,
+            rate: Rate::Default,
+        }
+    }
+}

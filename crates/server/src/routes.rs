@@ -1,0 +1,129 @@
+//! The one table of routes: what there is, who may use it, what answers. The router is made from it, the checks ask it,
+//! and tests walk through it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::Method;
+use axum::routing::{MethodFilter, MethodRouter, on};
+use tidegate_core::codes;
+use tidegate_wire::Problem;
+
+use crate::access::Access;
+use crate::app::App;
+use crate::call::{Answer, Call, refusal, short};
+use crate::handlers::{dead, events, jobs, keys, kinds, meta, parks, queues, work, workers};
+use crate::{ServerRoles, gate};
+
+type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// A method on a path.
+#[derive(Debug)]
+pub struct Route {
+    /// The method.
+    pub method: Method,
+    /// The path, with its parameters in braces.
+    pub path: &'static str,
+    /// Who may use it.
+    pub access: Access,
+    pub(crate) handler: fn(Call) -> Answering,
+}
+
+macro_rules! routes {
+    ($($method:ident $path:literal $access:ident => $handler:path;)*) => {
+        /// Every route, by path.
+        pub const ROUTES: &[Route] = &[$(Route {
+            method: Method::$method,
+            path: $path,
+            access: Access::$access,
+            handler: |call| Box::pin($handler(call)),
+        }),*];
+    };
+}
+
+routes! {
+    GET    "/live"                        OPEN         => meta::live;
+    GET    "/ready"                       OPEN         => meta::ready;
+    GET    "/health"                      OPEN         => meta::health;
+    GET    "/openapi.json"                OPEN         => meta::openapi;
+    GET    "/v1/errors/{code}"            OPEN         => meta::error_page;
+    GET    "/v1/about"                    ALL          => meta::about;
+    POST   "/v1/jobs"                     ENQUEUE      => jobs::enqueue;
+    GET    "/v1/jobs"                     BROWSE       => jobs::search;
+    GET    "/v1/jobs/{id}"                LOOK_OR_HOLD => jobs::get;
+    GET    "/v1/jobs/{id}/why"            LOOK         => jobs::why;
+    POST   "/v1/jobs/{id}/cancel"         CONTROL      => jobs::cancel;
+    POST   "/v1/jobs/{id}/run-now"        CONTROL      => jobs::run_now;
+    PUT    "/v1/jobs/{id}/priority"       CONTROL      => jobs::reprioritise;
+    GET    "/v1/queues"                   SERVE        => queues::list;
+    POST   "/v1/queues"                   SERVE        => queues::ensure;
+    GET    "/v1/queues/{name}"            SERVE        => queues::get;
+    PUT    "/v1/queues/{name}"            OPERATE      => queues::put;
+    POST   "/v1/queues/{name}/pause"      OPERATE      => queues::pause;
+    POST   "/v1/queues/{name}/resume"     OPERATE      => queues::resume;
+    GET    "/v1/settings"                 ALL          => queues::settings;
+    GET    "/v1/kinds"                    ALL          => kinds::list;
+    GET    "/v1/kinds/{name}"             ALL          => kinds::get;
+    PUT    "/v1/kinds/{name}"             SERVE        => kinds::put;
+    GET    "/v1/parks"                    CONTROL      => parks::list;
+    PUT    "/v1/parks"                    CONTROL      => parks::put;
+    DELETE "/v1/parks"                    CONTROL      => parks::delete;
+    GET    "/v1/groups"                   CONTROL      => parks::groups;
+    POST   "/v1/groups/{group}/pause"     CONTROL      => parks::pause_group;
+    POST   "/v1/groups/{group}/resume"    CONTROL      => parks::resume_group;
+    GET    "/v1/dead"                     CONTROL      => dead::list;
+    POST   "/v1/dead/recover"             CONTROL      => dead::recover;
+    POST   "/v1/dead/{id}/resolve"        CONTROL      => dead::resolve;
+    POST   "/v1/claims"                   WORK         => work::claim;
+    POST   "/v1/settlements"              WORK         => work::settle;
+    POST   "/v1/heartbeats"               WORK         => work::heartbeat;
+    POST   "/v1/reports"                  WORK         => work::report;
+    GET    "/v1/workers"                  OPERATE      => workers::list;
+    PUT    "/v1/workers/{key}"            SERVE        => workers::announce;
+    DELETE "/v1/workers/{key}"            SERVE        => workers::leave;
+    POST   "/v1/workers/{key}/drain"      OPERATE      => workers::drain;
+    GET    "/v1/orders"                   SERVE        => workers::orders;
+    PUT    "/v1/orders/{key}"             OPERATE      => workers::put_order;
+    DELETE "/v1/orders/{key}"             SERVE        => workers::delete_order;
+    POST   "/v1/tenants/{tenant}/erase"   ADMIN        => dead::erase;
+    GET    "/v1/totals"                   OPERATE      => dead::totals;
+    GET    "/v1/events"                   BROWSE       => events::stream;
+    POST   "/v1/keys"                     ADMIN        => keys::create;
+    GET    "/v1/keys"                     ADMIN        => keys::list;
+    DELETE "/v1/keys/{id}"                ADMIN        => keys::revoke;
+}
+
+/// The router of the table; without the API alone what needs no key.
+pub(crate) fn router(app: &Arc<App>, roles: ServerRoles) -> Router {
+    let mut router = Router::new();
+    for route in ROUTES.iter().filter(|r| roles.api || r.access.open) {
+        let app = app.clone();
+        let answer = move |request: Request| gate::serve(route, app, request);
+        router = router.route(route.path, MethodRouter::new().merge(on(filter(&route.method), answer)));
+    }
+    router.fallback(unknown).method_not_allowed_fallback(wrong_method)
+}
+
+fn filter(method: &Method) -> MethodFilter {
+    match *method {
+        Method::POST => MethodFilter::POST,
+        Method::PUT => MethodFilter::PUT,
+        Method::DELETE => MethodFilter::DELETE,
+        _ => MethodFilter::GET,
+    }
+}
+
+async fn unknown(request: Request) -> axum::response::Response {
+    refusal(&Problem::new(
+        codes::ROUTE_NOT_FOUND,
+        format!("there is nothing at {:?}", short(request.uri().path())),
+    ))
+}
+
+async fn wrong_method(request: Request) -> axum::response::Response {
+    let detail =
+        format!("{:?} does not know {}", short(request.uri().path()), short(request.method().as_str()));
+    refusal(&Problem::new(codes::WRONG_METHOD, detail))
+}

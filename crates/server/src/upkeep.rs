@@ -1,0 +1,64 @@
+//! What keeps the store in shape while the server runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::time::Timestamp;
+use tidegate_store::params::Advanced;
+use tidegate_store::{Result, Store};
+
+use crate::app::App;
+
+/// Longest and shortest time between two looks at what is due.
+const ADVANCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(5));
+/// Finished jobs deleted in one step, and the pause after it: with more to delete, and without.
+const PRUNE: (usize, Duration, Duration) = (500, Duration::from_millis(100), Duration::from_secs(1));
+
+/// Promotes what is due, takes back what dead workers held, ends parks.
+pub(crate) async fn advance(app: Arc<App>) {
+    let mut pause = ADVANCE.1;
+    let mut failing = false;
+    loop {
+        tokio::time::sleep(pause).await;
+        let now = app.now();
+        pause = match advance_once(&*app.store, now).await {
+            Ok(done) => {
+                failing = false;
+                if done.rescued > 0 {
+                    tracing::info!(
+                        jobs = done.rescued,
+                        "took jobs back whose worker stopped sending heartbeats"
+                    );
+                }
+                let next = done.next_wakeup.map_or(i64::MAX, |t| t.since(now)).max(0);
+                Duration::from_millis(next as u64).clamp(ADVANCE.1, ADVANCE.0)
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(code = %error.code, "upkeep is not possible: {error}; trying again");
+                }
+                ADVANCE.0
+            }
+        };
+    }
+}
+
+async fn advance_once(store: &dyn Store, now: Timestamp) -> Result<Advanced> {
+    store.advance(now).await
+}
+
+/// Deletes what is past its retention.
+pub(crate) async fn prune(app: Arc<App>) {
+    let mut pause = PRUNE.2;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = match app.store.prune(PRUNE.0, app.now()).await {
+            Ok(deleted) if deleted >= PRUNE.0 as u64 => PRUNE.1,
+            Ok(_) => PRUNE.2,
+            Err(error) => {
+                tracing::debug!(code = %error.code, "pruning was not possible: {error}");
+                PRUNE.2
+            }
+        };
+    }
+}

@@ -1,0 +1,232 @@
+//! The event stream.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Ask, Client, PATIENCE, Served, options};
+use http_body_util::BodyExt;
+use hyper::Method;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use tidegate_store::MemoryStore;
+use tidegate_store::feed::{EVENTS_KEPT, Happened, JobEvent};
+use tidegate_wire::keys::Role;
+use tokio::time::timeout;
+
+over_stores! {
+    the_life_of_a_job_is_told,
+    a_client_that_drops_and_returns_misses_nothing,
+    streams_are_filtered,
+}
+
+/// One message of a stream.
+#[derive(Debug, Clone, PartialEq)]
+struct Message {
+    id: Option<String>,
+    event: String,
+    data: Value,
+}
+
+struct Stream {
+    body: Incoming,
+    text: String,
+    _client: Client,
+}
+
+impl Stream {
+    async fn open(served: &Served, query: &str, last: Option<&str>) -> Self {
+        let mut ask = Ask::new(Method::GET, &format!("/v1/events{query}"));
+        if let Some(last) = last {
+            ask = ask.header("last-event-id", last);
+        }
+        Self::ask(served, ask).await
+    }
+
+    async fn ask(served: &Served, ask: Ask) -> Self {
+        let mut client = served.connect().await;
+        let head = client.open(ask).await.unwrap();
+        assert_eq!(
+            (head.status().as_u16(), &head.headers()["content-type"]),
+            (200, &"text/event-stream".parse().unwrap())
+        );
+        let mut stream = Self { body: head.into_body(), text: String::new(), _client: client };
+        // The first line comes when the stream follows.
+        while !stream.text.contains("retry:") {
+            stream.read().await;
+        }
+        stream
+    }
+
+    async fn read(&mut self) {
+        let frame = timeout(PATIENCE, self.body.frame()).await.expect("a message in time");
+        let data = frame.expect("the stream goes on").unwrap().into_data().unwrap();
+        self.text.push_str(std::str::from_utf8(&data).unwrap());
+    }
+
+    /// The next message that has data.
+    async fn next(&mut self) -> Message {
+        loop {
+            while let Some((block, rest)) = self.text.split_once("\n\n") {
+                let block = block.to_owned();
+                self.text = rest.to_owned();
+                let field = |name: &str| {
+                    block.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned)
+                };
+                if let Some(data) = field("data") {
+                    let data = serde_json::from_str(&data).unwrap();
+                    return Message { id: field("id"), event: field("event").unwrap(), data };
+                }
+            }
+            self.read().await;
+        }
+    }
+}
+
+async fn the_life_of_a_job_is_told(served: Served) {
+    served.register().await;
+    let mut stream = Stream::open(&served, "", None).await;
+    let id = served.mail(json!({"tenant": "acme"})).await;
+    let ticket = served.claim(1).await["jobs"][0]["ticket"].clone();
+    let failure = json!({"category": "TRANSIENT_NETWORK", "code": "ETIMEDOUT", "message": "x", "retry_in_ms": 3_600_000});
+    served.settle(json!({"ticket": ticket, "outcome": "fail", "failure": failure})).await;
+    served.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await.is(200);
+    for (event, more) in [
+        ("enqueued", json!({"state": "ready"})),
+        ("started", json!({"worker": "w1", "attempt": 1})),
+        ("retry", json!({"code": "ETIMEDOUT"})),
+        ("cancelled", json!({})),
+    ] {
+        let message = stream.next().await;
+        assert_eq!((message.event.as_str(), &message.data["event"]), (event, &json!(event)), "{message:?}");
+        assert_eq!((&message.data["id"], &message.data["tenant"]), (&json!(id), &json!("acme")));
+        for (field, value) in more.as_object().unwrap() {
+            assert_eq!(&message.data[field], value, "{message:?}");
+        }
+        assert!(message.id.is_some() && message.data["at"].is_string());
+    }
+}
+
+async fn a_client_that_drops_and_returns_misses_nothing(served: Served) {
+    served.register().await;
+    let mut stream = Stream::open(&served, "", None).await;
+    let first = served.mail(json!({})).await;
+    let seen = stream.next().await;
+    assert_eq!(seen.data["id"], json!(first));
+    drop(stream);
+    let mut missed = vec![];
+    for _ in 0..20 {
+        missed.push(served.mail(json!({})).await);
+    }
+    let mut again = Stream::open(&served, "", seen.id.as_deref()).await;
+    missed.push(served.mail(json!({})).await);
+    for id in missed {
+        let message = again.next().await;
+        assert_eq!((message.event.as_str(), &message.data["id"]), ("enqueued", &json!(id)));
+    }
+}
+
+async fn streams_are_filtered(served: Served) {
+    served.register().await;
+    let (a, b) = (served.mail(json!({})).await, served.mail(json!({})).await);
+    let mut by_job = Stream::open(&served, &format!("?job={b}"), None).await;
+    let mut by_tenant = Stream::open(&served, "?tenant=acme&queue=post&kind=mail", None).await;
+    let mut by_queue = Stream::open(&served, "?queue=other", None).await;
+    for id in [&a, &b] {
+        served.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await.is(200);
+    }
+    served.mail(json!({"tenant": "acmee"})).await;
+    let theirs = served.mail(json!({"tenant": "acme"})).await;
+    served.post("/v1/queues", json!({"name": "other"})).await.is(204);
+    let elsewhere = served.mail(json!({"queue": "other"})).await;
+    assert_eq!(by_job.next().await.data["id"], json!(b));
+    assert_eq!(by_tenant.next().await.data["id"], json!(theirs));
+    assert_eq!(by_queue.next().await.data["id"], json!(elsewhere));
+}
+
+fn event(n: u128) -> JobEvent {
+    JobEvent {
+        at: common::now(),
+        id: tidegate_core::ids::JobId::from_uuid(uuid::Uuid::from_u128(n)),
+        queue: "q".parse().unwrap(),
+        kind: "k".parse().unwrap(),
+        tenant: None,
+        what: Happened::Completed,
+    }
+}
+
+#[tokio::test]
+async fn a_gap_beyond_the_buffer_is_announced() {
+    let served = Served::memory().await;
+    let feed = served.store.feed();
+    let mut stream = Stream::open(&served, "", None).await;
+    feed.publish(1, vec![event(0), event(1)]);
+    let seen = stream.next().await;
+    drop(stream);
+    let many: Vec<JobEvent> = (0..EVENTS_KEPT as u128 + 10).map(event).collect();
+    feed.publish(2, many);
+    let mut again = Stream::open(&served, "", seen.id.as_deref()).await;
+    assert_eq!(again.next().await.event, "gap");
+    let next = again.next().await;
+    assert_eq!(next.event, "completed");
+    assert_eq!(next.data["id"], json!(event(10).id), "what follows the gap is the oldest that is kept");
+    let mut stranger = Stream::open(&served, "", Some("nonsense")).await;
+    assert_eq!(stranger.next().await.event, "gap", "an id from elsewhere says nothing");
+}
+
+#[tokio::test]
+async fn a_slow_reader_catches_up_from_the_buffer() {
+    let mut options = options();
+    // So few that the stream falls behind what the hub keeps.
+    options.limits.events_per_second = 20_000;
+    let served = Served::with(Arc::new(MemoryStore::new()), options).await;
+    let mut stream = Stream::open(&served, "", None).await;
+    for commit in 0..300 {
+        served.store.feed().publish(commit, (0..20).map(|n| event(u128::from(commit * 20 + n))).collect());
+        tokio::task::yield_now().await;
+    }
+    for n in 0..6_000 {
+        let message = stream.next().await;
+        assert_eq!(message.data["id"], json!(event(n).id), "{message:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_tenants_key_hears_of_its_tenant_alone() {
+    let served = Served::memory().await;
+    served.register().await;
+    let admin = served.key(Role::Admin, None).await;
+    let acme = served.key(Role::Producer, Some("acme")).await;
+    let enqueue = |tenant: &str| {
+        let job = json!({"kind": "mail", "tenant": tenant});
+        Ask::new(Method::POST, "/v1/jobs").json(&job).key(&admin)
+    };
+    common::until("the keys are known", || async {
+        served.send(Ask::new(Method::GET, "/v1/about").key(&acme)).await.status == 200
+    })
+    .await;
+    let mut stream = Stream::ask(&served, Ask::new(Method::GET, "/v1/events").key(&acme)).await;
+    served.send(enqueue("other")).await.is(201);
+    let id = served.send(enqueue("acme")).await.is(201).text("/id");
+    assert_eq!(stream.next().await.data["id"], json!(id));
+    let other = Ask::new(Method::GET, "/v1/events?tenant=other").key(&acme);
+    assert_eq!(served.send(other).await.is(403).code(), "TG2016");
+}
+
+#[tokio::test]
+async fn many_streams_share_what_is_written_once() {
+    let served = Served::memory().await;
+    let mut streams = vec![];
+    for _ in 0..100 {
+        streams.push(Stream::open(&served, "", None).await);
+    }
+    served.store.feed().publish(1, (0..10).map(event).collect());
+    for stream in &mut streams {
+        for n in 0..10 {
+            assert_eq!(stream.next().await.data["id"], json!(event(n).id));
+        }
+    }
+    let idle = timeout(Duration::from_millis(50), streams[0].body.frame()).await;
+    assert!(idle.is_err(), "nothing comes twice");
+}

@@ -1,0 +1,341 @@
+//! Shapes of types that live in other crates, for the `OpenAPI` document alone. Tests compare each with what it stands
+//! for.
+
+use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::{KnownFormat, RefOr, Schema, SchemaFormat};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::{Json, Time};
+
+impl PartialSchema for Time {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)))
+            .description(Some("A point in time: RFC 3339, UTC, milliseconds"))
+            .examples([serde_json::json!("2026-11-15T07:30:00.000Z")])
+            .into()
+    }
+}
+
+impl ToSchema for Time {}
+
+impl PartialSchema for Json {
+    fn schema() -> RefOr<Schema> {
+        let mut any = Object::new();
+        any.schema_type = SchemaType::AnyValue;
+        any.description = Some("Any JSON value".into());
+        RefOr::T(Schema::Object(any))
+    }
+}
+
+impl ToSchema for Json {}
+
+macro_rules! names {
+    ($(#[$doc:meta])* $type:ident: $style:literal { $($(#[$vdoc:meta])* $variant:ident),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize, ToSchema)]
+        #[serde(rename_all = $style)]
+        pub enum $type { $($(#[$vdoc])* $variant),* }
+    };
+}
+
+names!(
+    /// Where a job stands.
+    State: "snake_case" {
+        /// Waits for other jobs.
+        Blocked,
+        /// Its time has not come: delay, retry or snooze.
+        Scheduled,
+        /// May run.
+        Ready,
+        /// Held under a lease.
+        Running,
+        /// Done.
+        Completed,
+        /// Given up; a dead letter.
+        Dead,
+        /// Called off.
+        Cancelled,
+    }
+);
+names!(
+    /// Importance of a job.
+    Priority: "snake_case" {
+        /// 1
+        Critical,
+        /// 2
+        High,
+        /// 3, the default
+        Medium,
+        /// 4
+        Low,
+    }
+);
+names!(
+    /// What kind of failure it was; decides the retry policy.
+    Category: "SCREAMING_SNAKE_CASE" {
+        /// The provider said: too many requests.
+        TransientRateLimit,
+        /// The network failed, or the error is not known to be anything else.
+        TransientNetwork,
+        /// The provider failed (5xx).
+        TransientServer,
+        /// A dependency is down or its breaker is open.
+        ResourceUnavailable,
+        /// Grant revoked or invalid: a person must reauthorize.
+        PermanentAuth,
+        /// Set up wrongly on our side.
+        PermanentConfig,
+        /// Not allowed to do this.
+        PermanentPermission,
+        /// The payload or the request can never work.
+        InvalidInput,
+        /// The handler failed or panicked.
+        LogicError,
+        /// The process died or ran out of memory.
+        SystemFailure,
+        /// A write whose effect is unknown.
+        AmbiguousWrite,
+    }
+);
+names!(
+    /// Why a scheduled job is scheduled.
+    ScheduledBecause: "snake_case" {
+        /// It was enqueued for later.
+        Delay,
+        /// An attempt failed.
+        Retry,
+        /// The handler put it off.
+        Snooze,
+    }
+);
+names!(
+    /// Review status of a dead letter.
+    Review: "snake_case" {
+        /// Nobody has looked at it.
+        PendingReview,
+        /// A person settled it.
+        ManualResolved,
+        /// Tidegate settled it.
+        AutoResolved,
+        /// Given up.
+        Abandoned,
+    }
+);
+names!(
+    /// How a dead letter was settled.
+    Resolution: "snake_case" {
+        /// The tenant authorized again.
+        Reauthorize,
+        /// The configuration was mended.
+        ConfigFix,
+        /// It was done by hand.
+        ManualRefresh,
+        /// It was recovered as a new job.
+        Recovered,
+        /// It was given up.
+        Abandoned,
+    }
+);
+names!(
+    /// Why there is no further attempt.
+    DeadReason: "snake_case" {
+        /// The attempts are used up.
+        AttemptsUsed,
+        /// The category is permanent.
+        Permanent,
+        /// The policy's lists of codes exclude it.
+        NotRetryable,
+        /// The process died three times while only this job was suspect.
+        Poison,
+        /// It was snoozed too often.
+        SnoozedTooOften,
+    }
+);
+names!(
+    /// What an enqueue did.
+    EnqueueOutcome: "snake_case" {
+        /// A new job.
+        Created,
+        /// A job with this key or id exists; it was left alone.
+        Kept,
+        /// The existing job has the new payload.
+        Replaced,
+        /// The existing job runs sooner or with higher priority.
+        Hastened,
+    }
+);
+names!(
+    /// What an enqueue does when its unique key is taken.
+    OnConflict: "snake_case" {
+        /// Leave the existing job alone and return it.
+        Keep,
+        /// Give the existing job the new payload, if it has not started.
+        Replace,
+        /// Raise the existing job's priority and bring its time forward, if it is not running.
+        Hasten,
+    }
+);
+names!(
+    /// How a delay is spread.
+    Jitter: "snake_case" {
+        /// Anywhere from 0 to the delay.
+        Full,
+        /// Half the delay, plus anywhere from 0 to the other half.
+        Equal,
+        /// The delay, plus up to a tenth.
+        PlusTenth,
+        /// Exactly the delay.
+        None,
+    }
+);
+
+/// How long a unique key is held.
+#[derive(Debug, serde::Serialize, serde::Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UniqueScope {
+    /// Until the first claim.
+    Pending,
+    /// Until the job is finished.
+    PendingOrRunning,
+    /// For this many milliseconds from the enqueue.
+    PeriodMs(i64),
+}
+
+/// A unique key with its rules.
+#[derive(Debug, serde::Serialize, serde::Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Unique {
+    /// The key; unique among jobs of the same kind.
+    pub key: String,
+    /// How long it is held.
+    pub scope: UniqueScope,
+    /// What happens when it is taken.
+    #[schema(required = false)]
+    pub on_conflict: OnConflict,
+}
+
+/// How the delay grows with the number of failures.
+#[derive(Debug, serde::Serialize, serde::Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Backoff {
+    /// `base × factor^n`, at most `cap`.
+    Exponential {
+        /// Delay after the first failure.
+        base_ms: i64,
+        /// Growth per failure.
+        factor: f64,
+        /// Largest delay.
+        cap_ms: i64,
+    },
+    /// The same delay each time.
+    Fixed {
+        /// The delay.
+        delay_ms: i64,
+    },
+    /// `step × (n + 1)`, at most `cap`.
+    Linear {
+        /// Delay after the first failure, and growth per failure.
+        step_ms: i64,
+        /// Largest delay.
+        cap_ms: i64,
+    },
+    /// At once.
+    Immediate,
+    /// Never again.
+    None,
+}
+
+/// A retry policy. `max_attempts` is the total, the first attempt included.
+#[derive(Debug, serde::Serialize, serde::Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetryPolicy {
+    /// Attempts in all.
+    #[schema(minimum = 1, maximum = 100, example = 5)]
+    pub max_attempts: u32,
+    /// Growth of the delay.
+    pub backoff: Backoff,
+    /// Spread of the delay.
+    pub jitter: Jitter,
+    /// If not empty, only failures with one of these codes are tried again.
+    #[serde(default)]
+    pub retry_on: Vec<String>,
+    /// Failures with one of these codes are never tried again.
+    #[serde(default)]
+    pub no_retry_on: Vec<String>,
+}
+
+/// At most `max` starts in any window of `per_ms`.
+#[derive(Debug, serde::Serialize, serde::Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Limiter {
+    /// Starts allowed in a window.
+    pub max: u32,
+    /// Length of the window.
+    pub per_ms: i64,
+}
+
+/// How long finished jobs are kept: whichever bound is reached first.
+#[derive(Debug, serde::Serialize, serde::Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Retention {
+    /// Completed and cancelled jobs kept.
+    pub count: u64,
+    /// How long they are kept.
+    pub age_ms: i64,
+}
+
+/// Settings of a queue. What is not given has its default.
+#[derive(Debug, serde::Serialize, serde::Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QueueSettings {
+    /// Jobs of this queue running at a time, over all workers.
+    pub concurrency: Option<u32>,
+    /// Jobs of this queue running at a time in one worker.
+    pub worker_concurrency: Option<u32>,
+    /// Jobs of one group running at a time.
+    pub group_concurrency: Option<u32>,
+    /// Starts per window.
+    pub limiter: Option<Limiter>,
+    /// Ready jobs beyond which enqueue is refused.
+    pub max_ready: Option<u64>,
+    /// Ready jobs of one tenant beyond which enqueue is refused.
+    pub max_ready_per_tenant: Option<u64>,
+    /// Share of a worker that serves several queues.
+    #[schema(required = false, minimum = 1, maximum = 100, example = 1)]
+    pub weight: u32,
+    /// Time within which ageing brings the lowest priority level with the highest.
+    #[schema(required = false, example = 600_000)]
+    pub max_wait_ms: i64,
+    /// What is kept of finished jobs.
+    #[schema(required = false)]
+    pub retention: Retention,
+    /// Retry policy where neither the job, its kind nor the failure's category has one.
+    #[schema(required = false)]
+    pub retry: RetryPolicy,
+}
+
+/// Settings of a kind. What is not given has its default.
+#[derive(Debug, serde::Serialize, serde::Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KindSettings {
+    /// Queue its jobs go to.
+    #[schema(example = "billing")]
+    pub queue: String,
+    /// What it does, for people.
+    #[schema(required = false)]
+    pub description: String,
+    /// Priority of its jobs.
+    #[schema(required = false)]
+    pub priority: Priority,
+    /// Timeout of one attempt.
+    #[schema(required = false, example = 30_000)]
+    pub timeout_ms: i64,
+    /// Cap on attempts over all categories.
+    pub max_attempts: Option<u32>,
+    /// Its own retry policy; wins over the categories'.
+    pub retry: Option<RetryPolicy>,
+    /// The API its jobs call.
+    pub connector: Option<String>,
+}
