@@ -9,6 +9,7 @@ use tidegate_core::failure::{Category, cut};
 use tidegate_core::ids::{ConnectorName, GroupKey, JobId, KindName, QueueName, TenantId};
 use tidegate_core::job::{ParkScope, Priority};
 use tidegate_core::limits;
+use tidegate_core::payload::Payload;
 use tidegate_core::time::Timestamp;
 use tidegate_store::params::{ClaimedJob, Report};
 use tokio::sync::Notify;
@@ -99,6 +100,8 @@ impl Context {
         kind: &KindName = |job| &job.kind;
         /// Its queue.
         queue: &QueueName = |job| &job.queue;
+        /// What to do, as JSON text.
+        payload: &Payload = |job| &job.payload;
         /// Whose it is.
         tenant: Option<&TenantId> = |job| job.tenant.as_ref();
         /// Its key of fairness, limits and parks.
@@ -162,6 +165,20 @@ impl Context {
             return Err(Error::new(codes::INVALID_REQUEST, why));
         }
         self.report(Some((fraction, cut(note.into(), limits::MAX_NOTE_BYTES))), vec![]).await
+    }
+
+    /// Keeps lines with the job in one write: the last hundred stay, each up to 1 KiB. Durable when it returns.
+    ///
+    /// ```
+    /// # async fn example(cx: tidegate::Context) -> tidegate::Outcome {
+    /// cx.log_lines(["connected", "the printer answered"]).await?;
+    /// # tidegate::done() }
+    /// ```
+    pub async fn log_lines<S: Into<String>>(&self, lines: impl IntoIterator<Item = S>) -> Result<()> {
+        let lines: Vec<String> =
+            lines.into_iter().map(|line| cut(line.into(), limits::MAX_NOTE_BYTES)).collect();
+        let last = lines.len().saturating_sub(limits::MAX_LOG_LINES);
+        self.report(None, lines.into_iter().skip(last).collect()).await
     }
 
     /// Keeps a line with the job: the last hundred stay, each up to 1 KiB. Durable when it returns.

@@ -1,5 +1,6 @@
 //! Handlers without their types, so that one worker can hold many.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 
 use tidegate_core::failure::Category;
@@ -10,12 +11,22 @@ use crate::{Context, Failure, IntoOutcome, Job, Outcome, Result};
 /// A handler at work.
 pub(crate) type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
+/// Where the settings of a handler's kind come from.
+pub(crate) enum Settings {
+    /// Its type; registered once per handle.
+    Typed(fn() -> Result<KindSettings>),
+    /// Given with the handler.
+    Given(KindSettings),
+    /// It must be registered already, and stays as it is.
+    Registered,
+}
+
 type Start = Box<dyn Fn(&str, Context) -> Result<Work, Failure> + Send + Sync>;
 
 /// A handler of one kind.
 pub(crate) struct Handler {
-    pub(crate) kind: &'static str,
-    pub(crate) settings: fn() -> Result<KindSettings>,
+    pub(crate) kind: Cow<'static, str>,
+    pub(crate) settings: Settings,
     start: Start,
 }
 
@@ -33,7 +44,22 @@ impl Handler {
             let work = f(payload, cx);
             Ok(Box::pin(async move { work.await.into_outcome() }))
         });
-        Self { kind: J::KIND, settings: J::settings, start }
+        Self { kind: Cow::Borrowed(J::KIND), settings: Settings::Typed(J::settings), start }
+    }
+
+    /// A handler that reads the payload itself.
+    pub(crate) fn untyped<F, Fut>(kind: &str, settings: Option<KindSettings>, f: F) -> Self
+    where
+        F: Fn(Context) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: IntoOutcome,
+    {
+        let start: Start = Box::new(move |_, cx| {
+            let work = f(cx);
+            Ok(Box::pin(async move { work.await.into_outcome() }))
+        });
+        let settings = settings.map_or(Settings::Registered, Settings::Given);
+        Self { kind: Cow::Owned(kind.to_owned()), settings, start }
     }
 
     /// Parses the payload and calls the handler. Nothing of it has run yet.

@@ -29,6 +29,8 @@
 //! - A handler may run more than once: after a failure as its policy says, and after its process died. It never
 //!   completes twice: a write under a lost lease is refused.
 //! - `?` works with any error and gives it a category ([`Failure`]), which decides whether and when to try again.
+//! - [`Tidegate::open`] works in a directory of this machine; [`Tidegate::connect`] with a server's address makes the same
+//!   program one of many.
 //! - `tidegate::testing` (feature `testing`) runs handlers in virtual time.
 #![warn(missing_docs)]
 
@@ -36,6 +38,7 @@ extern crate self as tidegate;
 
 mod classify;
 mod clock;
+mod connect;
 mod context;
 mod enqueue;
 mod error;
@@ -44,6 +47,7 @@ mod handler;
 mod job;
 mod mint;
 mod outcome;
+pub mod presence;
 mod span;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -83,6 +87,8 @@ pub mod store {
         Error, Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Signals, Store, Upkeep, feed,
         params,
     };
+    #[cfg(feature = "remote")]
+    pub use tidegate_client::{RemoteOptions, RemoteStore, Timeouts};
     #[cfg(feature = "sqlite")]
     pub use tidegate_store_sqlite::SqliteStore;
 }

@@ -314,7 +314,7 @@ impl Tidegate {
     }
 
     /// Writes a kind only if it is missing or different: a restart of many workers writes nothing.
-    async fn put_kind(&self, name: KindName, settings: KindSettings) -> Result<()> {
+    pub(crate) async fn put_kind(&self, name: KindName, settings: KindSettings) -> Result<()> {
         settings.check().map_err(|why| Error::new(codes::INVALID_SETTING, format!("kind {name}: {why}")))?;
         let known = self.store().kinds().await?;
         if known.iter().any(|k| k.name == name && k.settings == settings) {

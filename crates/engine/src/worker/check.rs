@@ -1,11 +1,13 @@
 //! What must be right before a worker starts: exactly one handler for every kind of its queues.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 
 use tidegate_core::codes;
-use tidegate_core::ids::QueueName;
+use tidegate_core::ids::{KindName, QueueName};
 
 use super::Worker;
+use crate::handler::{Handler, Settings};
 use crate::{Error, Result};
 
 /// What the check found out.
@@ -24,21 +26,46 @@ pub(super) async fn handlers(worker: &Worker) -> Result<Checked> {
     }
     let mut kinds = HashSet::new();
     for handler in &worker.handlers {
-        if !kinds.insert(handler.kind) {
+        if !kinds.insert(&*handler.kind) {
             return Err(Error::handlers(format!("kind {} has two handlers", handler.kind)));
         }
     }
     let mut queues = BTreeSet::new();
     for handler in &worker.handlers {
-        queues.insert((handler.settings)()?.queue);
+        queues.insert(queue_of(worker, handler).await?);
     }
     queues.extend(worker.queues.iter().cloned());
     for handler in &worker.handlers {
-        worker.tide.ensure_kind(handler.kind, handler.settings).await?;
+        match (&handler.settings, &handler.kind) {
+            (Settings::Typed(settings), Cow::Borrowed(kind)) => {
+                worker.tide.ensure_kind(kind, *settings).await?;
+            }
+            (Settings::Typed(settings), Cow::Owned(kind)) => {
+                worker.tide.put_kind(KindName::new(kind)?, settings()?).await?;
+            }
+            (Settings::Given(settings), kind) => {
+                worker.tide.put_kind(KindName::new(kind)?, settings.clone()).await?;
+            }
+            (Settings::Registered, _) => {}
+        }
     }
     all_handled(worker, &kinds, &queues).await?;
     known(worker, &queues).await?;
     Ok(Checked { queues: queues.into_iter().collect() })
+}
+
+/// The queue of a handler's kind.
+async fn queue_of(worker: &Worker, handler: &Handler) -> Result<QueueName> {
+    match &handler.settings {
+        Settings::Typed(settings) => Ok(settings()?.queue),
+        Settings::Given(settings) => Ok(settings.queue.clone()),
+        Settings::Registered => {
+            let name = KindName::new(&handler.kind)?;
+            let known = worker.tide.store().kinds().await?;
+            let found = known.into_iter().find(|k| k.name == name).map(|k| k.settings.queue);
+            found.ok_or_else(|| Error::new(codes::UNKNOWN_KIND, format!("kind `{name}` is not registered")))
+        }
+    }
 }
 
 async fn all_handled(worker: &Worker, kinds: &HashSet<&str>, queues: &BTreeSet<QueueName>) -> Result<()> {

@@ -212,6 +212,11 @@ impl Desk {
         (inner.waiting, inner.running, inner.taken)
     }
 
+    /// Jobs that can run at a time.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots
+    }
+
     /// Whether all slots are in use or nearly so.
     pub(crate) fn is_busy(&self) -> bool {
         let inner = self.inner();

@@ -1,8 +1,8 @@
 //! A worker: handlers, and the parts that run them.
 //!
 //! The producer claims jobs and puts them on the desk; drivers take them off and run them (executor); outcomes go
-//! through the outbox to the completer. Beside them the heart keeps leases, the rescuer keeps time, the pruner deletes
-//! and the memory guard watches. All of them are tasks of one `run` call: dropping that call's future ends them like a
+//! through the outbox to the completer. Beside them the heart keeps leases, the rescuer keeps time, the pruner deletes,
+//! the memory guard watches and the worker's presence is announced. All of them are tasks of one `run` call: dropping that call's future ends them like a
 //! crash would, and the leases run out.
 
 mod check;
@@ -12,6 +12,7 @@ mod executor;
 mod heart;
 pub(crate) mod lease;
 mod memory;
+mod presence;
 mod producer;
 mod pruner;
 mod report;
@@ -32,6 +33,7 @@ use tidegate_core::codes;
 use tidegate_core::failure::Category;
 use tidegate_core::ids::{KindName, QueueName, WorkerId};
 use tidegate_core::limits;
+use tidegate_core::registry::KindSettings;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -114,6 +116,8 @@ pub(crate) struct Shared {
     memory: Guard,
     tally: Tally,
     phase: watch::Sender<Phase>,
+    /// Somebody asked this worker to drain.
+    drain_asked: watch::Sender<bool>,
 }
 
 impl Worker {
@@ -161,6 +165,35 @@ impl Worker {
         self
     }
 
+    /// Adds a handler of a kind that has no type here: an async function of a [`Context`], which holds the payload as JSON
+    /// text. With settings, the kind is registered when the worker starts; without, it must be registered and stays as
+    /// it is.
+    ///
+    /// ```
+    /// use tidegate::{Context, KindSettings, QueueName, Tidegate, Worker, done_with};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tidegate::Result<()> {
+    /// let tide = Tidegate::memory();
+    /// let settings = KindSettings::new(QueueName::new("default")?);
+    /// let worker = Worker::new(&tide).handle_kind("greet", Some(settings.clone()), async |cx: Context| {
+    ///     done_with(format!("hello {}", cx.payload().as_str()))
+    /// });
+    /// # tide.store().ensure_queue(settings.queue.clone(), tide.now()).await?;
+    /// # tide.store().put_kind("greet".parse()?, settings).await?;
+    /// tide.enqueue_json("greet", r#"{"name":"you"}"#).await?;
+    /// assert_eq!(worker.run_until_idle().await?.completed, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn handle_kind<F, Fut>(mut self, kind: impl AsRef<str>, settings: Option<KindSettings>, handler: F) -> Self
+    where
+        F: Fn(Context) -> Fut + Send + Sync + 'static,
+        Fut: Future + Send + 'static,
+        Fut::Output: IntoOutcome,
+    {
+        let name = KindName::new(kind).map_err(Error::from);
+        self.checked(name, |w, name| w.handlers.push(Handler::untyped(name.as_str(), settings, handler)));
+        self
+    }
+
     /// Serves this queue too, beside the queues of its kinds.
     ///
     /// ```
@@ -191,7 +224,7 @@ impl Worker {
         self
     }
 
-    /// Its name in leases and in `why`; the process id unless said.
+    /// Its name in leases, in `why` and in `tidegate workers ls`; host and process id unless said.
     ///
     /// ```
     /// # let tide = tidegate::Tidegate::memory();
@@ -294,7 +327,8 @@ impl Worker {
         self.run_with(true, pending(), pending()).await
     }
 
-    /// Runs until SIGTERM or SIGINT, then shuts down in three acts. A second signal: now.
+    /// Runs until SIGTERM or SIGINT, or until somebody asks it to drain (`tidegate workers drain NAME`), then shuts down in
+    /// three acts. A second signal: now.
     ///
     /// ```no_run
     /// # async fn example(worker: tidegate::Worker) -> tidegate::Result<()> {
@@ -346,13 +380,16 @@ impl Worker {
         crew.services.spawn(rescuer::run(shared.clone()));
         crew.services.spawn(pruner::run(shared.clone()));
         crew.services.spawn(memory::run(shared.clone()));
+        crew.services.spawn(presence::run(shared.clone()));
         producer.spawn(producer::run(shared.clone()));
         let mut hurry = std::pin::pin!(hurry);
+        let mut drain_asked = shared.drain_asked.subscribe();
         let ended = tokio::select! {
             ended = producer.join_next() => ended,
             // A worker without one of its parts would only seem to work.
             error = crew.lost() => return Err(error),
             () = stop => None,
+            _ = drain_asked.wait_for(|asked| *asked) => None,
         };
         let late = shutdown::perform(&shared, crew, &mut producer, drain, &mut hurry).await?;
         match ended.or(late) {
@@ -371,7 +408,7 @@ impl Worker {
         let desk = Desk::new(self.concurrency, checked.queues.len(), drivers(), until_idle);
         let mut handlers = HashMap::with_capacity(self.handlers.len());
         for handler in self.handlers {
-            handlers.insert(KindName::new(handler.kind)?, handler);
+            handlers.insert(KindName::new(&handler.kind)?, handler);
         }
         Ok(Arc::new(Shared {
             tide: self.tide,
@@ -389,6 +426,7 @@ impl Worker {
             memory,
             tally: Tally::default(),
             phase: watch::Sender::new(Phase::Working),
+            drain_asked: watch::Sender::new(false),
         }))
     }
 }
@@ -401,5 +439,5 @@ fn drivers() -> usize {
 fn default_name() -> Result<WorkerId> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    Ok(WorkerId::new(format!("worker-{}-{number}", std::process::id()))?)
+    Ok(WorkerId::new(format!("{}-{}-{number}", crate::presence::host(), std::process::id()))?)
 }

@@ -1,0 +1,28 @@
+//! The store's operations, each a call of the API.
+
+mod jobs;
+mod letters;
+mod records;
+mod registry;
+mod upkeep;
+
+use async_trait::async_trait;
+use tidegate_store::{Feed, Result, Signals, Store};
+
+use crate::RemoteStore;
+
+#[async_trait]
+impl Store for RemoteStore {
+    fn signals(&self) -> &Signals {
+        &self.signals
+    }
+
+    fn feed(&self) -> &Feed {
+        self.follower.feed()
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.shut();
+        Ok(())
+    }
+}
