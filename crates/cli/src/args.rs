@@ -27,10 +27,23 @@ pub(crate) struct Cli {
 /// Flags of every command.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// Data directory
-    #[arg(help = "Data directory [env: TIDEGATE_DATA] [default: ./tidegate-data]")]
+    /// Where jobs live
+    #[arg(
+        help = "Where jobs live: a directory, sqlite:PATH, postgres://… or http://… [env: TIDEGATE_STORE] [default: ./tidegate-data]"
+    )]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Everywhere", conflicts_with = "dir")]
+    pub(crate) store: Option<String>,
+    /// Data directory: the same as --store DIR
     #[arg(long, global = true, value_name = "DIR", help_heading = "Everywhere")]
     pub(crate) dir: Option<PathBuf>,
+    /// API key for a store behind a server
+    #[arg(help = "API key for a store behind a server; better in TIDEGATE_KEY, where `ps` does not show it")]
+    #[arg(long, global = true, value_name = "KEY", help_heading = "Everywhere")]
+    pub(crate) key: Option<String>,
+    /// Configuration file
+    #[arg(help = "Configuration file [env: TIDEGATE_CONFIG] [default: ./tidegate.toml, ~/.config/tidegate/config.toml]")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
+    pub(crate) config: Option<PathBuf>,
     /// The same facts as JSON, with units in the names
     #[arg(long, global = true, help_heading = "Everywhere")]
     pub(crate) json: bool,
@@ -54,12 +67,24 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   tidegate bench jobs --jobs 100000 --json")]
     Bench(BenchArgs),
-    /// Enqueue a job, or many in one commit
+    /// Enqueue a job, or many from a file
     #[command(after_help = "Examples:
   tidegate enqueue invoice.send --data '{\"order\":7}' --tenant acme
   tidegate enqueue report.build --data @report.json --delay 10m --priority low
-  tidegate enqueue --from jobs.jsonl    one JSON object per line, all or nothing:
-                                        {\"kind\":\"invoice.send\",\"data\":{\"order\":7},\"tenant\":\"acme\"}")]
+  tidegate enqueue --from jobs.jsonl
+  tidegate enqueue invoice.send --from orders.csv
+  zcat jobs.gz | tidegate enqueue --from - --format jsonl
+
+JSON lines hold one object each:
+  {\"kind\":\"invoice.send\",\"data\":{\"order\":7},\"tenant\":\"acme\"}
+CSV has a header; its columns are fields of the payload, `name:json` is read as JSON,
+and columns with @ are about the job (@kind, @tenant, @group, @delay, @priority, …):
+  order:json,customer,@tenant
+  7,Ada,acme
+
+A file is checked as a whole before anything is stored, then stored in commits of 1,000 jobs.
+Ids are derived from each line and its number: what was cut off is gone on with by running the
+same command again, and nothing is stored twice. --run NAME enqueues the same file anew.")]
     Enqueue(commands::enqueue::EnqueueArgs),
     /// Look at jobs, find, cancel and retry them
     #[command(
@@ -77,6 +102,22 @@ pub(crate) enum Command {
   tidegate queues pause reports --reason 'month end'"
     )]
     Queues(commands::queues::QueuesCommand),
+    /// Look at groups, pause and resume them
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tidegate groups ls
+  tidegate groups pause acme --reason 'shop is closed' --for 30m"
+    )]
+    Groups(commands::groups::GroupsCommand),
+    /// Look at everything that is stopped; stop and release queues, groups and connectors
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tidegate parks ls
+  tidegate parks add --connector shopify --reason 'their outage' --for 30m"
+    )]
+    Parks(commands::parks::ParksCommand),
     /// Look at kinds of jobs, add and change them
     #[command(
         subcommand,
@@ -85,6 +126,14 @@ pub(crate) enum Command {
   tidegate kinds set hello --queue default"
     )]
     Kinds(commands::kinds::KindsCommand),
+    /// Queues and kinds as one document: print it, apply it
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tidegate registry show > registry.toml
+  tidegate registry apply registry.toml --dry-run"
+    )]
+    Registry(commands::registry::RegistryCommand),
     /// Look at dead letters, recover or resolve them
     #[command(
         subcommand,
@@ -93,6 +142,70 @@ pub(crate) enum Command {
   tidegate dead recover --kind invoice.send --dry-run"
     )]
     Dead(commands::dead::DeadCommand),
+    /// Serve a store over HTTP, for programs in any language
+    #[command(after_help = "Examples:
+  tidegate serve                                       ./tidegate-data at http://127.0.0.1:7433
+  tidegate serve --store postgres://localhost/jobs     any number of servers on one database
+  tidegate serve --bind 0.0.0.0:7433 --tls-cert chain.pem --tls-key key.pem
+  tidegate serve --role maintenance                    promote, rescue and prune, no API
+
+A server that other machines can reach needs a key: `tidegate keys create --role admin` makes the first.
+SIGTERM and Ctrl-C let requests finish; a second one stops at once.")]
+    Serve(commands::serve::ServeArgs),
+    /// Make, list and revoke API keys
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tidegate keys create --role admin
+  tidegate keys ls"
+    )]
+    Keys(commands::keys::KeysCommand),
+    /// Watch queues, rates and workers live
+    #[command(after_help = "Examples:
+  tidegate top --store http://127.0.0.1:7433
+  tidegate top --once                            one snapshot; so it is also without a terminal
+
+q quits.")]
+    Top(commands::top::TopArgs),
+    /// Check store, clock, disk, versions and configuration, and say what to do
+    #[command(after_help = "Examples:
+  tidegate doctor
+  tidegate doctor --store postgres://localhost/jobs
+  tidegate doctor --strict --json    for a probe: a warning is a failure too
+
+The exit code is 0 if nothing fails, else that of the first failure (5: the store is out of reach).")]
+    Doctor(commands::doctor::DoctorArgs),
+    /// Follow what happens to jobs, as it happens
+    #[command(after_help = "Examples:
+  tidegate tail --store http://127.0.0.1:7433
+  tidegate tail --queue billing --event dead,retry
+  tidegate tail --json | jq -r 'select(.event == \"dead\") | .id'
+
+An embedded directory has no feed for other processes: follow the server that serves it.")]
+    Tail(commands::tail::TailArgs),
+    /// Run jobs with a command or an HTTP endpoint as the handler
+    #[command(after_help = "Examples:
+  tidegate work --kind hello --exec 'jq -r .name'
+  tidegate work --kind report.build --concurrency 4 -- python3 build_report.py
+  tidegate work --queue default --url http://127.0.0.1:9000/jobs
+
+A command gets the payload on standard input and TIDEGATE_JOB_ID, TIDEGATE_KIND, TIDEGATE_QUEUE,
+TIDEGATE_TENANT, TIDEGATE_GROUP and TIDEGATE_ATTEMPT in its environment. Its standard error is the job's
+log; the last line of its standard output, if it is JSON, or else all of it, is the result. Exit code 0 is
+done, 75 means try again later, other codes of sysexits.h have their meaning, and the rest fails as the
+kind's retry policy says.
+
+An endpoint gets a POST with the payload. 2xx is done, 429 and 503 with Retry-After put the job off,
+other 4xx are final, 5xx are tried again. The header Idempotency-Key is the job's id.")]
+    Work(Box<commands::work::WorkArgs>),
+    /// See who is alive, ask a worker to drain
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tidegate workers ls
+  tidegate workers drain web-1-4711-1"
+    )]
+    Workers(commands::workers::WorkersCommand),
     /// Say in one sentence why a job is where it is
     #[command(after_help = "Examples:
   tidegate why job_01JD0000000000000000000000
@@ -107,11 +220,36 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   tidegate restore monday.tidegate --dir ./restored")]
     Restore(commands::backup::RestoreArgs),
+    /// Look at the configuration and check it
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tidegate config show
+  tidegate config check tidegate.toml"
+    )]
+    Config(commands::config::ConfigCommand),
+    /// Print a completion script for a shell
+    #[command(after_help = "Examples:
+  tidegate completions bash > ~/.local/share/bash-completion/completions/tidegate
+  tidegate completions zsh > ~/.zfunc/_tidegate
+  tidegate completions fish > ~/.config/fish/completions/tidegate.fish")]
+    Completions(commands::shell::CompletionsArgs),
+    /// Write manual pages into a directory
+    #[command(after_help = "Examples:
+  tidegate man ./man && man -l ./man/tidegate.1")]
+    Man(commands::shell::ManArgs),
     /// Explain an error code
     #[command(after_help = "Examples:
   tidegate explain TG2007
   tidegate explain            all of them")]
     Explain(commands::explain::ExplainArgs),
+}
+
+impl Command {
+    /// What is logged where nobody says anything.
+    pub(crate) fn default_log_level(&self) -> &'static str {
+        if matches!(self, Self::Work(_) | Self::Serve(_)) { "info" } else { "error" }
+    }
 }
 
 /// How a command that changes many things is let loose.

@@ -1,43 +1,115 @@
-//! The data directory: where it is, whether there is anything in it, opening, closing and copying it. The only place
-//! that knows which store is behind the commands.
+//! The store that is meant: where it is, opening, closing and copying it. The only place that knows which stores there
+//! are; everything else works on `Arc<dyn Store>`.
 
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use tidegate_client::{RemoteOptions, RemoteStore, Timeouts};
 use tidegate_core::codes;
-use tidegate_store::Store;
-use tidegate_store_sqlite::SqliteStore;
+use tidegate_store::{MemoryStore, Store};
+use tidegate_store_sqlite::{OpenOptions, SqliteStore};
 
-use crate::args::Global;
+use crate::config::{Config, nearest, without_password};
 use crate::error::{Failure, Result};
 use crate::output::Bulk;
 use crate::parse;
 
-/// Directory where nothing else is named.
-const DEFAULT_DIR: &str = "./tidegate-data";
-/// Names the directory, if `--dir` does not.
-const DIR_VARIABLE: &str = "TIDEGATE_DATA";
 /// File that makes a directory a data directory.
 const DATABASE: &str = "tidegate.db";
+/// How long a command goes on trying while its server is out of reach: somebody waits in front of it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Schemes of URLs that name a store.
+const SCHEMES: [&str; 5] = ["sqlite", "postgres", "postgresql", "http", "https"];
 
-/// An open data directory.
+/// Which store is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The embedded store in a directory.
+    Directory(PathBuf),
+    /// A Postgres database.
+    Postgres(String),
+    /// A server.
+    Remote(String),
+    /// This process, and gone with it.
+    Memory,
+}
+
+impl Target {
+    /// Reads a URL or a directory.
+    pub(crate) fn parse(text: &str) -> std::result::Result<Self, String> {
+        let text = text.trim();
+        if let Some(path) = text.strip_prefix("sqlite:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if path.is_empty() {
+                return Err("sqlite: names no directory; write sqlite:PATH".into());
+            }
+            return Ok(Self::Directory(PathBuf::from(path)));
+        }
+        if text == "memory:" {
+            return Ok(Self::Memory);
+        }
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Ok(Self::Directory(PathBuf::from(text)));
+        };
+        match scheme {
+            _ if rest.is_empty() => Err(format!("{scheme}:// names no host")),
+            "postgres" | "postgresql" => Ok(Self::Postgres(text.to_owned())),
+            "http" | "https" => Ok(Self::Remote(text.trim_end_matches('/').to_owned())),
+            other => {
+                let shown: String = other.chars().take(40).collect();
+                let meant = nearest(&shown, SCHEMES).map_or(String::new(), |s| format!("; did you mean {s}://?"));
+                Err(format!("{shown}:// is not a store (use a directory, sqlite:PATH, postgres://… or http://…){meant}"))
+            }
+        }
+    }
+
+    /// The store as it may be shown.
+    pub(crate) fn shown(&self) -> String {
+        match self {
+            Self::Directory(dir) => dir.display().to_string(),
+            Self::Postgres(url) | Self::Remote(url) => without_password(url),
+            Self::Memory => "memory:".into(),
+        }
+    }
+
+    /// Whether other processes can use it at the same time.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Postgres(_) | Self::Remote(_))
+    }
+}
+
+/// An open store.
 pub(crate) struct Data {
-    /// Its store.
+    /// The store.
     pub(crate) store: Arc<dyn Store>,
+    /// Where it is.
+    pub(crate) target: Target,
 }
 
 impl Data {
-    /// Lets go of the files.
+    /// Lets go of it.
     pub(crate) async fn close(&self) -> Result<()> {
         Ok(self.store.close().await?)
     }
 }
 
-/// The directory that is meant.
-pub(crate) fn directory(global: &Global) -> PathBuf {
-    let variable = || std::env::var_os(DIR_VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);
-    global.dir.clone().or_else(variable).unwrap_or_else(|| PathBuf::from(DEFAULT_DIR))
+/// The store that is meant.
+pub(crate) fn target(config: &Config) -> Result<Target> {
+    Target::parse(config.text("store").unwrap_or_default()).map_err(|e| Failure::new(codes::INVALID_SETTING, e))
+}
+
+/// The directory that is meant, for what only an embedded store can do.
+pub(crate) fn directory(config: &Config, what: &str) -> Result<PathBuf> {
+    match target(config)? {
+        Target::Directory(dir) => Ok(dir),
+        Target::Memory => Err(Failure::new(codes::INVALID_REQUEST, format!("{what} is for embedded directories"))),
+        Target::Postgres(_) => Err(Failure::new(codes::INVALID_REQUEST, format!("{what} is for embedded directories"))
+            .hint("Postgres has tools of its own: pg_dump and pg_restore")),
+        Target::Remote(_) => Err(Failure::new(codes::INVALID_REQUEST, format!("{what} is for embedded directories"))
+            .hint("run it on the server's machine, with --dir")),
+    }
 }
 
 /// Whether a directory holds data.
@@ -46,30 +118,103 @@ pub(crate) fn exists(dir: &Path) -> bool {
 }
 
 /// The directory, if it holds data.
-pub(crate) fn existing_directory(global: &Global) -> Result<PathBuf> {
-    let dir = directory(global);
-    if exists(&dir) {
-        Ok(dir)
-    } else {
-        Err(Failure::new(codes::NO_DATA, format!("no data at {}", dir.display())))
+pub(crate) fn existing_directory(config: &Config, what: &str) -> Result<PathBuf> {
+    let dir = directory(config, what)?;
+    if exists(&dir) { Ok(dir) } else { Err(no_data(&dir)) }
+}
+
+fn no_data(dir: &Path) -> Failure {
+    Failure::new(codes::NO_DATA, format!("no data at {}", dir.display()))
+}
+
+/// Opens a store that exists; never makes one.
+pub(crate) async fn existing(config: &Config) -> Result<Data> {
+    let target = target(config)?;
+    match &target {
+        Target::Directory(dir) if !exists(dir) => Err(no_data(dir)),
+        _ => open(target, config).await,
     }
 }
 
-/// Opens a directory that holds data; never makes one.
-pub(crate) async fn existing(global: &Global) -> Result<Data> {
-    open(&existing_directory(global)?).await
+/// Opens the store, making it if need be.
+pub(crate) async fn open_or_create(config: &Config) -> Result<Data> {
+    open(target(config)?, config).await
 }
 
-/// Opens a directory, making it if need be.
-pub(crate) async fn open_or_create(global: &Global) -> Result<Data> {
-    open(&directory(global)).await
+/// Opens this store, making it if need be.
+pub(crate) async fn open(target: Target, config: &Config) -> Result<Data> {
+    let store: Arc<dyn Store> = match &target {
+        Target::Directory(dir) => open_directory(dir).await?,
+        Target::Memory => Arc::new(MemoryStore::new()),
+        Target::Remote(_) => Arc::new(remote(config).await?),
+        Target::Postgres(_) => {
+            return Err(Failure::new(codes::STORE_FAILED, format!("{} is not supported by this build", target.shown())));
+        }
+    };
+    Ok(Data { store, target })
 }
 
-/// Opens this directory, making it if need be.
-pub(crate) async fn open(dir: &Path) -> Result<Data> {
+/// Opens the store for a server that will answer at this URL, making it if need be. Whoever tries to open the same
+/// directory is told the URL.
+pub(crate) async fn open_serving(config: &Config, url: Option<String>) -> Result<Data> {
+    let target = target(config)?;
+    let (Target::Directory(dir), Some(url)) = (&target, url) else {
+        return open(target, config).await;
+    };
+    let dir = dir.clone();
+    let opened = blocking(move || OpenOptions::new().url(url).open(dir, parse::now())).await?;
+    Ok(Data { store: Arc::new(opened.map_err(asked_elsewhere)?), target })
+}
+
+/// A store that is owned by a server can be asked there.
+fn asked_elsewhere(error: tidegate_store::Error) -> Failure {
+    let url = error.detail.split(" and answers at ").nth(1).filter(|_| error.code == codes::STORE_OWNED);
+    let hint = url.map(|url| format!("ask its server: add --store {url}"));
+    let failure = Failure::from(error);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+/// Connects to the server that is meant.
+pub(crate) async fn remote(config: &Config) -> Result<RemoteStore> {
+    let options = RemoteOptions {
+        key: config.text("key").map(str::to_owned),
+        ca: config.text("ca").map(PathBuf::from),
+        timeouts: Timeouts { patience: PATIENCE, ..Timeouts::default() },
+    };
+    Ok(RemoteStore::connect(config.text("store").unwrap_or_default(), options).await?)
+}
+
+/// Opens the store that a flag names, if one does, for what must not touch the usual one by accident. It must be
+/// empty.
+pub(crate) async fn named_and_empty(config: &Config, what: &str) -> Result<Option<Data>> {
+    if !config.is_flag("store") {
+        return Ok(None);
+    }
+    let target = target(config)?;
+    let shown = target.shown();
+    let taken = || {
+        Failure::new(codes::DATA_EXISTS, format!("{shown} holds data already"))
+            .hint(format!("{what} wants a store of its own: name a new one, or leave it out"))
+    };
+    if matches!(&target, Target::Directory(dir) if exists(dir)) {
+        return Err(taken());
+    }
+    let data = open(target, config).await?;
+    if !data.store.queues(parse::now()).await?.is_empty() {
+        data.close().await?;
+        return Err(taken());
+    }
+    Ok(Some(data))
+}
+
+/// Opens an embedded directory, making it if need be.
+pub(crate) async fn open_directory(dir: &Path) -> Result<Arc<dyn Store>> {
     let dir = dir.to_owned();
-    let store = blocking(move || SqliteStore::open(dir, parse::now())).await??;
-    Ok(Data { store: Arc::new(store) })
+    let opened = blocking(move || SqliteStore::open(dir, parse::now())).await?;
+    Ok(Arc::new(opened.map_err(asked_elsewhere)?))
 }
 
 /// What became of a backup.
@@ -120,11 +265,24 @@ mod tests {
     use super::*;
     use crate::output::{ColorChoice, Output};
 
+    #[test]
+    fn stores_are_named_by_url_or_directory() {
+        let directory = |p: &str| Ok(Target::Directory(PathBuf::from(p)));
+        assert_eq!(Target::parse("./data"), directory("./data"));
+        assert_eq!(Target::parse("sqlite:data"), directory("data"));
+        assert_eq!(Target::parse("sqlite:///var/lib/x"), directory("/var/lib/x"));
+        assert_eq!(Target::parse("postgresql://db/x"), Ok(Target::Postgres("postgresql://db/x".into())));
+        assert_eq!(Target::parse("http://host:1/"), Ok(Target::Remote("http://host:1".into())));
+        assert!(Target::parse("sqlite:").is_err() && Target::parse("postgres://").is_err());
+        let said = Target::parse("postgers://db").unwrap_err();
+        assert!(said.ends_with("did you mean postgres://?"), "{said}");
+    }
+
     #[tokio::test]
     async fn an_interrupted_backup_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("data"), dir.path().join("copy.tidegate"));
-        let data = open(&from).await.unwrap();
+        let store = open_directory(&from).await.unwrap();
         let bulk = Arc::new(Bulk::start(&Output::detect(true, ColorChoice::Never), "Backing up", 0));
         bulk.interrupt();
         assert_eq!(backup(from.clone(), to.clone(), bulk).await.unwrap(), Copied::Interrupted);
@@ -134,6 +292,6 @@ mod tests {
         let bulk = Arc::new(Bulk::start(&Output::detect(true, ColorChoice::Never), "Backing up", 0));
         assert_eq!(backup(from, to.clone(), bulk).await.unwrap(), Copied::Whole);
         assert!(to.is_file());
-        data.close().await.unwrap();
+        store.close().await.unwrap();
     }
 }

@@ -52,9 +52,18 @@ impl Failure {
     }
 
     /// Its code.
-    #[cfg(test)]
     pub(crate) fn code(&self) -> Code {
         self.0.code
+    }
+
+    /// What happened, in a sentence.
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// What to do next.
+    pub(crate) fn hint_text(&self) -> &str {
+        &self.0.hint
     }
 
     /// Exit code of the command line.

@@ -1,5 +1,5 @@
-//! Log lines on standard error, for `TIDEGATE_LOG=debug` (or `error`, `warn`, `info`, `trace`). Without it only
-//! errors are shown: a command's answer is its output, not its log.
+//! Log lines on standard error, for `TIDEGATE_LOG=debug` (or `error`, `warn`, `info`, `trace`). Without it a command
+//! that ends shows only errors, because its answer is its output and not its log; one that stays says what it does.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -10,9 +10,9 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Starts logging as the environment asks.
-pub(crate) fn install() {
-    let level = std::env::var("TIDEGATE_LOG").ok().and_then(|v| v.parse().ok()).unwrap_or(LevelFilter::ERROR);
+/// Starts logging from this level on.
+pub(crate) fn install(level: &str) {
+    let level = level.parse().unwrap_or(LevelFilter::ERROR);
     // Fails only if something was installed before, and nothing was.
     let _ = tracing::subscriber::set_global_default(Lines { level, spans: AtomicU64::new(1) });
 }

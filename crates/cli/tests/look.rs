@@ -28,6 +28,8 @@ async fn tables_fit_80_and_120_columns() {
                 ("jobs_ls", ["jobs", "ls"]),
                 ("dead_ls", ["dead", "ls"]),
                 ("kinds_ls", ["kinds", "ls"]),
+                ("groups_ls", ["groups", "ls"]),
+                ("parks_ls", ["parks", "ls"]),
             ] {
                 let text = place.at(columns, &args);
                 fits(&text, columns);

@@ -22,7 +22,7 @@ async fn bad_input_is_refused_and_nothing_is_stored() {
     let jobs = every_state(&place.data()).await;
     let before = count(&place);
     let registry = place.run(&["queues", "ls", "--json"]).ok().json()["queues"].as_array().unwrap().len();
-    let completed = jobs.id("completed");
+    let (completed, running) = (jobs.id("completed"), jobs.id("running"));
     let big = place.file("big.json", &format!("\"{}\"", "x".repeat(10 << 20)));
     let deep = place.file("deep.json", &format!("{}{}", "[".repeat(1_000), "]".repeat(1_000)));
     let deep_line = place.file(
@@ -31,7 +31,12 @@ async fn bad_input_is_refused_and_nothing_is_stored() {
     );
     let line = "{\"kind\":\"invoice.send\",\"data\":{}}\n";
     let empty = place.file("empty.jsonl", "\n\n");
-    let giant = place.file("giant.jsonl", &line.repeat(10_001));
+    let half_csv = place.file("half.csv", "order,@kind\n1,invoice.send\n2,no.such\n");
+    let short_csv = place.file("short.csv", "order,name\n1,Ada\n2\n");
+    let column_csv = place.file("column.csv", "order,@tenannt\n1,acme\n");
+    let bad_toml = place.file("bad.toml", "[queues.a]\nconcurency = 1\n");
+    let no_queue = place.file("no_queue.toml", "[kinds.a]\nqueue = \"nowhere\"\n");
+    let bad_config = place.file("bad_config.toml", "[worker]\nleese = \"5s\"\n");
     let half = place.file("half.jsonl", &format!("{line}{{\"kind\":\"no.such\",\"data\":1}}\n"));
     let field = place.file("field.jsonl", "{\"kind\":\"invoice.send\",\"datta\":{}}\n");
     let types = place.file("types.jsonl", "{\"kind\":\"invoice.send\",\"data\":{},\"tenant\":7}\n");
@@ -73,7 +78,22 @@ async fn bad_input_is_refused_and_nothing_is_stored() {
         ("TG2001", 2, vec!["enqueue", "invoice.send", "--id", "7"]),
         ("TG2010", 4, vec!["enqueue", "invoice.send", "--id", &completed, "--data", "{\"other\":1}"]),
         ("TG2006", 2, vec!["enqueue", "--from", &empty]),
-        ("TG2006", 2, vec!["enqueue", "--from", &giant]),
+        ("TG2003", 3, vec!["enqueue", "--from", &half_csv]),
+        ("TG2009", 2, vec!["enqueue", "invoice.send", "--from", &short_csv]),
+        ("TG2009", 2, vec!["enqueue", "invoice.send", "--from", &column_csv]),
+        ("TG2009", 2, vec!["enqueue", "--from", &half, "--batch", "0"]),
+        ("TG2008", 2, vec!["registry", "apply", &bad_toml]),
+        ("TG2002", 3, vec!["registry", "apply", &no_queue]),
+        ("TG2003", 3, vec!["registry", "show", "no.such"]),
+        ("TG2009", 2, vec!["parks", "add", "--reason", "none"]),
+        ("TG2002", 3, vec!["parks", "add", "--queue", "no-such"]),
+        ("TG3002", 3, vec!["parks", "rm", "--connector", "shopify"]),
+        ("TG3002", 3, vec!["groups", "resume", "nobody"]),
+        ("TG2008", 2, vec!["queues", "ls", "--config", &bad_config]),
+        ("TG2009", 2, vec!["queues", "ls", "--config", "no-such.toml"]),
+        ("TG2008", 2, vec!["config", "check", &bad_config]),
+        ("TG2008", 2, vec!["queues", "ls", "--store", "postgers://db/jobs"]),
+        ("TG2008", 2, vec!["queues", "ls", "--store", "sqlite:"]),
         ("TG2003", 3, vec!["enqueue", "--from", &half]),
         ("TG2009", 2, vec!["enqueue", "--from", &field]),
         ("TG2009", 2, vec!["enqueue", "--from", &types]),
@@ -94,6 +114,12 @@ async fn bad_input_is_refused_and_nothing_is_stored() {
         ("TG3001", 3, vec!["jobs", "cancel", "job_01JD0000000000000000000000"]),
         ("TG4002", 4, vec!["jobs", "cancel", &completed]),
         ("TG4002", 4, vec!["jobs", "retry", &completed]),
+        ("TG4002", 4, vec!["jobs", "retry", &running]),
+        ("TG3006", 3, vec!["workers", "drain", "nobody"]),
+        ("TG3005", 3, vec!["keys", "revoke", "000000000000"]),
+        ("TG2009", 2, vec!["keys", "create", "--role", "king"]),
+        ("TG2009", 2, vec!["completions", "tcsh"]),
+        ("TG2005", 2, vec!["top", "--interval", "soon"]),
         ("TG4002", 4, vec!["dead", "recover", &completed]),
         ("TG4002", 4, vec!["dead", "resolve", &completed, "--as", "config_fix"]),
         ("TG2009", 2, vec!["dead", "resolve", &completed, "--as", "magic"]),
@@ -130,7 +156,7 @@ async fn bad_input_is_refused_and_nothing_is_stored() {
 #[tokio::test]
 async fn errors_look_like_this() {
     let place = Place::default();
-    every_state(&place.data()).await;
+    let running = every_state(&place.data()).await.id("running");
     let said: Vec<String> = [
         &["enqueue", "invoice.sent"][..],
         &["enqueue", "invoice.send", "--delay", "-5s"],
@@ -138,9 +164,13 @@ async fn errors_look_like_this() {
         &["queues", "set", "billing", "--concurrency", "0"],
         &["jobs", "cancel", "--tenant", "acme"],
         &["jobs", "lss"],
+        &["jobs", "retry", &running],
+        &["work", "--kind", "invoice.send"],
+        &["tail"],
     ]
     .iter()
     .map(|args| format!("$ tidegate {}\n{}\n", args.join(" "), place.run(args).err))
+    .map(|said| said.replace(place.data().to_str().unwrap(), "DATA"))
     .collect();
     steady().bind(|| insta::assert_snapshot!(said.concat()));
 }

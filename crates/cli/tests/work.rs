@@ -16,11 +16,23 @@ async fn every_command_speaks_json() {
         (jobs.id("dead"), jobs.id("delayed"), jobs.id("next"), jobs.id("running"));
     let many =
         place.file("many.jsonl", "{\"kind\":\"invoice.send\",\"data\":{\"order\":1}}\n".repeat(3).as_str());
+    let registry = place.file("registry.toml", "[queues.new]\nweight = 3\n");
+    let config = place.file("config.toml", "[worker]\nconcurrency = 3\n");
     let cases: Vec<(&str, Vec<&str>)> = vec![
         ("/queues/0/name", vec!["queues", "ls"]),
         ("/paused/by", vec!["queues", "pause", "billing", "--reason", "audit", "--for", "10m"]),
         ("/resumed/queue", vec!["queues", "resume", "billing"]),
         ("/settings/max_ready", vec!["queues", "set", "billing", "--max-ready", "100000"]),
+        ("/groups/0/group", vec!["groups", "ls"]),
+        ("/paused/scope/group", vec!["groups", "pause", "acme"]),
+        ("/resumed/group", vec!["groups", "resume", "acme"]),
+        ("/paused/scope/connector", vec!["parks", "add", "--connector", "shopify"]),
+        ("/parks/0/reason", vec!["parks", "ls"]),
+        ("/resumed/connector", vec!["parks", "rm", "--connector", "shopify"]),
+        ("/queues/billing/concurrency", vec!["registry", "show"]),
+        ("/changes/0/name", vec!["registry", "apply", &registry]),
+        ("/settings/0/source", vec!["config", "show"]),
+        ("/settings", vec!["config", "check", &config]),
         ("/kinds/0/settings/timeout_ms", vec!["kinds", "ls"]),
         ("/kind", vec!["kinds", "set", "hello", "--queue", "default", "--timeout", "5s"]),
         ("/jobs/0/id", vec!["enqueue", "hello", "--data", "{\"name\":\"you\"}", "--tenant", "acme"]),
@@ -44,6 +56,12 @@ async fn every_command_speaks_json() {
         ("/size_bytes", vec!["backup", "b.tidegate"]),
         ("/dir", vec!["restore", "b.tidegate", "--dir", "restored"]),
         ("/title", vec!["explain", "TG2007"]),
+        ("/key/id", vec!["keys", "create", "--role", "operator", "--name", "night shift"]),
+        ("/keys/0/role", vec!["keys", "ls"]),
+        ("/workers", vec!["workers", "ls"]),
+        ("/checks/0/status", vec!["doctor"]),
+        ("/queues/0/ready", vec!["top"]),
+        ("/pages", vec!["man", "man"]),
         ("/codes/0/exit_code", vec!["explain"]),
     ];
     for (pointer, args) in cases {
@@ -67,12 +85,20 @@ async fn what_is_said_to_people() {
         &["queues", "pause", "billing", "--reason", "audit"],
         &["queues", "resume", "billing"],
         &["queues", "pause", "--group", "acme", "--for", "30m"],
+        &["groups", "resume", "acme"],
+        &["groups", "pause", "acme", "--by", "support", "--reason", "moving house."],
+        &["parks", "add", "--group", "acme", "--connector", "shopify", "--for", "30m"],
+        &["parks", "rm", "--group", "acme", "--connector", "shopify"],
         &["jobs", "retry", &delayed],
         &["jobs", "cancel", &delayed],
         &["dead", "recover", &dead],
         &["dead", "recover", &dead],
         &["dead", "ls"],
+        &["dead", "resolve", &dead, "--as", "config_fix"],
+        &["jobs", "retry", &jobs.id("next")],
         &["jobs", "ls", "--tenant", "nobody"],
+        &["workers", "ls"],
+        &["keys", "ls"],
         &["explain", "TG4001"],
         &["backup", "b.tidegate"],
     ] {

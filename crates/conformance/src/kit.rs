@@ -20,7 +20,7 @@ use tidegate_core::time::Timestamp;
 use tidegate_core::why::{Cause, Why};
 use tidegate_store::params::{
     Beat, CancelJob, CancelReply, Claim, Claimed, ClaimedJob, EnqueueOutcome, Enqueued, JobQuery, NewJob,
-    Outcome, QueueView, Settle, Settled, Settlement, Ticket,
+    Outcome, QueueView, Recover, Recovered, Settle, Settled, Settlement, Shelf, Ticket,
 };
 use tidegate_store::{Result, Store};
 
@@ -31,6 +31,27 @@ pub trait Harness: Send {
     fn store(&self) -> Arc<dyn Store>;
     /// Ends the store and opens it again from what is durable.
     async fn restart(&mut self, now: Timestamp);
+    /// Where it differs from other stores by design.
+    fn differs(&self) -> Differs {
+        Differs::default()
+    }
+}
+
+/// Where a backend differs from other stores by design.
+#[derive(Debug, Clone, Copy)]
+pub struct Differs {
+    /// Shelves whose records it hands out.
+    pub shelves: &'static [Shelf],
+    /// It makes the ids of recovered jobs itself.
+    pub makes_ids: bool,
+    /// Cases that do not apply, each with the reason.
+    pub exempt: &'static [(&'static str, &'static str)],
+}
+
+impl Default for Differs {
+    fn default() -> Self {
+        Self { shelves: &[Shelf::Keys, Shelf::Workers, Shelf::Orders], makes_ids: false, exempt: &[] }
+    }
 }
 
 /// When every world begins: 2025-11-13.
@@ -51,6 +72,20 @@ impl World {
         world.queue("q", |_| ()).await;
         world.kind("k", "q", |_| ()).await;
         world
+    }
+
+    /// Whether a case applies; if not, the reason is printed.
+    pub fn applies(&self, case: &str) -> bool {
+        let reason = self.differs().exempt.iter().find(|(name, _)| *name == case);
+        if let Some((_, why)) = reason {
+            eprintln!("{case} does not apply: {why}");
+        }
+        reason.is_none()
+    }
+
+    /// Where the store differs from others by design.
+    pub fn differs(&self) -> Differs {
+        self.harness.differs()
     }
 
     /// The store, for calls that may be refused.
@@ -224,6 +259,15 @@ impl World {
                 assert_eq!(self.fail(&job, Category::InvalidInput).await, Settled::Applied(State::Dead));
             }
         }
+        id
+    }
+
+    /// Recovers a dead letter that has not been recovered before, as this job if the store leaves that to us. Returns
+    /// its id.
+    pub async fn recover(&self, dead: JobId, new_id: JobId) -> JobId {
+        let reply = self.store().recover(vec![Recover { dead, new_id }], self.now).await.expect("answered");
+        let [Recovered::As(id)] = reply[..] else { panic!("it is recovered: {reply:?}") };
+        assert!(self.differs().makes_ids || id == new_id);
         id
     }
 

@@ -103,12 +103,38 @@ codes! {
         "leave the id out, or send exactly the same job again";
     NOT_A_BACKUP = "TG2011", Usage, "the file is not a Tidegate backup, or it is damaged",
         "`tidegate backup FILE` makes one";
+    CONTENT_TYPE = "TG2012", Usage, "the content type is not understood",
+        "send JSON with the header `content-type: application/json`";
+    TOO_LARGE = "TG2013", Usage, "the request is too large",
+        "send fewer or smaller jobs in one request; larger things belong in a blob store, with their key in the payload";
+    WRONG_METHOD = "TG2014", Usage, "this path does not know this method",
+        "the header `allow` of the answer lists the methods it knows; `/openapi.json` describes every route";
+    NO_KEY = "TG2015", Usage, "the request carries no valid key",
+        "send the header `authorization: Bearer tg_…`; `tidegate keys create` makes a key, `tidegate keys ls` shows which were revoked";
+    NOT_ALLOWED = "TG2016", Usage, "the key does not allow this",
+        "use a key with a role and a tenant that allow it; `tidegate keys ls` shows them";
+    FOREIGN_ORIGIN = "TG2017", Usage, "a server without keys answers only programs of its own machine",
+        "ask it by its loopback address and not from a web page of another origin, or create a key with `tidegate keys create`";
+    OPEN_BIND = "TG2018", Usage, "a server without keys is not opened to the network",
+        "create a key first with `tidegate keys create --role admin`, or bind to 127.0.0.1";
+    INVALID_TLS = "TG2019", Usage, "the certificate or its key could not be read",
+        "name PEM files: the chain with the server's certificate first, and its private key";
+    INVALID_STORE_URL = "TG2020", Usage, "the address of the store is not acceptable",
+        "write a directory, sqlite:PATH, postgres://USER@HOST/DATABASE, http://HOST:7433 or https://HOST";
     JOB_NOT_FOUND = "TG3001", NotFound, "there is no such job",
         "it may have been pruned; `tidegate jobs ls` finds jobs by state, tenant, kind or text";
     PARK_NOT_FOUND = "TG3002", NotFound, "there is no such park or pause",
         "`tidegate queues ls` shows what is paused or parked, and by whom";
     NO_DATA = "TG3003", NotFound, "there is no data where it was looked for",
         "name the directory with --dir or TIDEGATE_DATA; `tidegate queues set NAME` starts a new one";
+    ROUTE_NOT_FOUND = "TG3004", NotFound, "there is nothing at this path",
+        "`/openapi.json` describes every route; they begin with /v1";
+    KEY_NOT_FOUND = "TG3005", NotFound, "there is no such key",
+        "`tidegate keys ls` lists them by id";
+    WORKER_NOT_FOUND = "TG3006", NotFound, "there is no such worker",
+        "`tidegate workers ls` lists those that are alive";
+    CODE_NOT_FOUND = "TG3007", NotFound, "there is no such error code",
+        "`tidegate explain` lists them all";
     STALE_LEASE = "TG4001", State, "the lease was lost, the write is refused",
         "another worker has the job now; let this run end without effects";
     WRONG_STATE = "TG4002", State, "the job's state does not allow this",
@@ -121,6 +147,10 @@ codes! {
         "choose another place, or add --force where the command knows it";
     INTERRUPTED = "TG4006", State, "it was stopped before it was done; what was done stays done",
         "run the same command again to go on";
+    TOO_MANY_REQUESTS = "TG4007", State, "more requests than allowed",
+        "wait as long as the header `retry-after` says; the server's setting `requests_per_second` is the bound";
+    TOO_MANY_WAITING = "TG4008", State, "as many requests wait at the server as may",
+        "wait a moment and try again, or raise the server's bounds on long polls and event streams";
     STORE_OWNED = "TG5001", Unreachable, "another process owns this store",
         "stop that process first, or ask inside it (`tide.why(id)`, `tide.store().queues(now)`); `tidegate backup` works beside it";
     STORE_FULL = "TG5002", Unreachable, "the disk is full; nothing was stored",
@@ -131,6 +161,14 @@ codes! {
         "open it again";
     STORE_NEWER = "TG5005", Unreachable, "the store was written by a newer version",
         "upgrade this program, or restore a backup made by this version";
+    SERVER_STOPPING = "TG5006", Unreachable, "the server is about to stop",
+        "try again; another server answers, or this one when it is back";
+    BIND_FAILED = "TG5007", Unreachable, "the address cannot be listened on",
+        "another program may use the port: choose another one, or stop that program";
+    SERVER_UNREACHABLE = "TG5007", Unreachable, "the server did not answer",
+        "check its address and that `tidegate serve` runs there; what is safe to send again is sent again by itself";
+    SERVER_MISMATCH = "TG5008", Unreachable, "what answers is no Tidegate server of a version that this program understands",
+        "check the address; upgrade the older one of the two";
 }
 
 /// Finds a code by its id.

@@ -37,6 +37,11 @@ impl Signals {
         self.work.subscribe()
     }
 
+    /// Whether anybody waits for work.
+    pub fn awaited(&self) -> bool {
+        self.work.receiver_count() > 0
+    }
+
     /// Hears of jobs to be cancelled.
     pub fn on_cancel(&self) -> broadcast::Receiver<JobId> {
         self.cancels.subscribe()

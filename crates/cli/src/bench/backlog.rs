@@ -13,7 +13,9 @@ use tidegate_core::time::Timestamp;
 use tidegate_store::Store;
 use tidegate_store::params::{Claim, NewJob, Outcome, Settle, Settlement};
 
-use super::jobs::{self, NoOp, open_store};
+use super::jobs::{self, NoOp};
+use crate::config::Config;
+use crate::data;
 use crate::error::{Failure, Result};
 use crate::output::{Bulk, Output};
 
@@ -78,21 +80,22 @@ impl std::fmt::Display for Backlog {
 #[derive(Debug, Args)]
 pub(crate) struct FillArgs {
     #[arg(long)]
-    store: String,
-    #[arg(long)]
     backlog: Backlog,
 }
 
 /// Fills a store in a process of its own and waits for it.
-pub(super) fn fill_apart(store: &str, backlog: &Backlog) -> Result<()> {
+pub(super) fn fill_apart(store: &str, key: Option<&str>, backlog: &Backlog) -> Result<()> {
     let status = std::process::Command::new(std::env::current_exe()?)
-        .args(["bench", "fill", "--store", store, "--backlog", &backlog.to_string()])
+        .args(["bench", "fill", "--backlog", &backlog.to_string()])
+        // Not as flags: `ps` would show a password.
+        .env("TIDEGATE_STORE", store)
+        .env("TIDEGATE_KEY", key.unwrap_or_default())
         .status()?;
     if status.success() { Ok(()) } else { Err(Failure::new(codes::INTERNAL, "filling the backlog failed")) }
 }
 
-pub(super) async fn fill(args: FillArgs, output: &Output) -> Result<()> {
-    let store = open_store(&args.store)?;
+pub(super) async fn fill(args: FillArgs, config: &Config, output: &Output) -> Result<()> {
+    let store = data::open_or_create(config).await?.store;
     let tide = Tidegate::with_store(store.clone());
     tide.register::<NoOp>().await?;
     let bulk = Bulk::start(output, "filling the backlog", args.backlog.total());

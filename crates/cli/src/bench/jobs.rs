@@ -1,6 +1,5 @@
 //! `tidegate bench jobs`: the way of a job through the library, measured.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,12 +9,13 @@ use serde::{Deserialize, Serialize};
 use tidegate::{Context, Job, Outcome, Tidegate, Worker, done};
 use tidegate_core::codes;
 use tidegate_core::time::Timestamp;
-use tidegate_store::{MemoryStore, Store};
-use tidegate_store_sqlite::SqliteStore;
 use tokio::sync::Notify;
 
 use super::backlog::{self, Backlog};
 use super::figures::{Figures, Pickup, memory_mb};
+use super::{fleet, steady};
+use crate::config::Config;
+use crate::data::{self, Target};
 use crate::error::{Failure, Result};
 use crate::output::Output;
 
@@ -33,9 +33,6 @@ const GROUPS: u64 = 10;
 /// Arguments of `tidegate bench jobs`.
 #[derive(Debug, Args)]
 pub(crate) struct JobsArgs {
-    /// sqlite:DIR (made if missing, must hold no data) or memory: [default: a temporary SQLite directory]
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
     /// Jobs to enqueue and process
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..=10_000_000))]
     jobs: u64,
@@ -45,6 +42,12 @@ pub(crate) struct JobsArgs {
     /// Handlers at a time
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     concurrency: u32,
+    /// Only compare so many processes on one shared store with one process
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64), conflicts_with = "backlog")]
+    processes: Option<u32>,
+    /// Only enqueue and process at once for so many minutes, and tell the rate of each
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..=1_440), conflicts_with_all = ["processes", "backlog", "jobs"])]
+    minutes: Option<u32>,
 }
 
 /// The measured job: 226 bytes of JSON.
@@ -75,27 +78,27 @@ pub(super) fn now() -> Timestamp {
     Timestamp(jiff::Timestamp::now().as_millisecond())
 }
 
-/// Opens the store that a URL names.
-pub(super) fn open_store(url: &str) -> Result<Arc<dyn Store>> {
-    match url.split_once(':') {
-        Some(("sqlite", dir)) if !dir.is_empty() => Ok(Arc::new(SqliteStore::open(Path::new(dir), now())?)),
-        Some(("memory", "")) => Ok(Arc::new(MemoryStore::new())),
-        _ => Err(Failure::new(
-            codes::INVALID_REQUEST,
-            format!("{url:?} is not a store: use sqlite:DIR or memory:"),
-        )),
+/// Measures the store that a flag names, which must be empty, or a temporary directory.
+pub(super) async fn run(args: JobsArgs, config: &Config, output: &Output) -> Result<()> {
+    if let Some(processes) = args.processes {
+        return fleet::run(args.jobs, processes, args.concurrency, config, output).await;
     }
-}
-
-pub(super) async fn run(args: JobsArgs, output: &Output) -> Result<()> {
+    if let Some(minutes) = args.minutes {
+        return steady::run(minutes, args.concurrency, config, output).await;
+    }
     let mut temporary = None;
-    let url = match &args.store {
-        Some(url) => url.clone(),
-        None => format!("sqlite:{}", temporary.insert(tempfile::tempdir()?).path().join("bench").display()),
+    let (target, url) = match data::named_and_empty(config, "the benchmark").await? {
+        Some(empty) => {
+            empty.close().await?;
+            (empty.target, config.text("store").unwrap_or_default().to_owned())
+        }
+        None => {
+            let dir = temporary.insert(tempfile::tempdir()?).path().join("bench");
+            (Target::Directory(dir.clone()), format!("sqlite:{}", dir.display()))
+        }
     };
-    refuse_existing(&url)?;
     if !args.backlog.is_empty() {
-        backlog::fill_apart(&url, &args.backlog)?;
+        backlog::fill_apart(&url, config.text("key"), &args.backlog)?;
     }
     let mut figures = Figures {
         jobs: args.jobs,
@@ -105,9 +108,9 @@ pub(super) async fn run(args: JobsArgs, output: &Output) -> Result<()> {
         ..Figures::default()
     };
     let opening = Instant::now();
-    let store = open_store(&url)?;
+    let store = data::open(target.clone(), config).await?.store;
     figures.cold_start_ms = millis(opening.elapsed());
-    figures.store = url;
+    figures.store = target.shown();
     let tide = Tidegate::with_store(store.clone());
     tide.register::<NoOp>().await?;
     tide.register::<Pick>().await?;
@@ -142,24 +145,15 @@ pub(super) async fn run(args: JobsArgs, output: &Output) -> Result<()> {
     output.answer(&figures, || figures.table(output))
 }
 
-fn refuse_existing(url: &str) -> Result<()> {
-    let Some(dir) = url.strip_prefix("sqlite:").map(PathBuf::from) else { return Ok(()) };
-    if dir.join("tidegate.db").exists() {
-        let message = format!("{} holds data; the benchmark wants an empty directory", dir.display());
-        return Err(Failure::new(codes::INVALID_REQUEST, message));
-    }
-    Ok(())
-}
-
 fn millis(d: Duration) -> f64 {
     (d.as_secs_f64() * 1e6).round() / 1e3
 }
 
-fn per_s(n: u64, d: Duration) -> f64 {
+pub(super) fn per_s(n: u64, d: Duration) -> f64 {
     (n as f64 / d.as_secs_f64()).round()
 }
 
-fn group(n: u64) -> String {
+pub(super) fn group(n: u64) -> String {
     format!("g{}", n % GROUPS)
 }
 
@@ -183,7 +177,7 @@ async fn enqueue_single(tide: &Tidegate, n: u64) -> Result<f64> {
     Ok(per_s(n, started.elapsed()))
 }
 
-async fn enqueue_bulk(tide: &Tidegate, from: u64, n: u64) -> Result<f64> {
+pub(super) async fn enqueue_bulk(tide: &Tidegate, from: u64, n: u64) -> Result<f64> {
     let next = Arc::new(AtomicU64::new(from));
     let started = Instant::now();
     let mut callers = tokio::task::JoinSet::new();

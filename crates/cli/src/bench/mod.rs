@@ -3,10 +3,13 @@
 
 mod backlog;
 mod figures;
+mod fleet;
 mod jobs;
+mod steady;
 
 use clap::{Args, Subcommand};
 
+use crate::config::Config;
 use crate::error::Result;
 use crate::output::Output;
 
@@ -23,17 +26,24 @@ enum What {
     #[command(after_help = "Examples:
   tidegate bench jobs --jobs 100000
   tidegate bench jobs --store sqlite:/data/bench --jobs 100000 --json
-  tidegate bench jobs --backlog ready=1000000,delayed=1000000,completed=1000000,parked=10000x100")]
+  tidegate bench jobs --store postgres://localhost/bench   a database of its own
+  tidegate bench jobs --backlog ready=1000000,delayed=1000000,completed=1000000,parked=10000x100
+  tidegate bench jobs --store postgres://localhost/bench --processes 4
+  tidegate bench jobs --store postgres://localhost/bench --minutes 10")]
     Jobs(jobs::JobsArgs),
     /// Fill a store with a backlog; `bench jobs` does this in a process of its own, so that memory is measured clean
     #[command(hide = true)]
     Fill(backlog::FillArgs),
+    /// Work as one of several processes; `bench jobs --processes` starts it
+    #[command(hide = true)]
+    Drain(fleet::DrainArgs),
 }
 
 /// Runs a measurement.
-pub(crate) async fn run(args: BenchArgs, output: &Output) -> Result<()> {
+pub(crate) async fn run(args: BenchArgs, config: &Config, output: &Output) -> Result<()> {
     match args.what {
-        What::Jobs(args) => jobs::run(args, output).await,
-        What::Fill(args) => backlog::fill(args, output).await,
+        What::Jobs(args) => jobs::run(args, config, output).await,
+        What::Fill(args) => backlog::fill(args, config, output).await,
+        What::Drain(args) => fleet::drain(args, config).await,
     }
 }

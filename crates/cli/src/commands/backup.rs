@@ -8,7 +8,7 @@ use serde_json::json;
 use tidegate_core::codes;
 use tidegate_core::time::Millis;
 
-use crate::args::Global;
+use crate::config::Config;
 use crate::data::{self, Copied};
 use crate::error::{Failure, Result};
 use crate::output::{Bulk, Output};
@@ -32,14 +32,14 @@ pub(crate) struct RestoreArgs {
 }
 
 /// Copies the data into one file; also while another process has the directory open.
-pub(crate) async fn backup(args: BackupArgs, global: &Global, output: &Output) -> Result<()> {
+pub(crate) async fn backup(args: BackupArgs, config: &Config, output: &Output) -> Result<()> {
     let file = args.file;
     let replaced = file.symlink_metadata().is_ok();
     if replaced && !(args.force && file.is_file()) {
         return Err(Failure::new(codes::DATA_EXISTS, format!("{} exists", file.display()))
             .hint("choose another name, or add --force to replace a file"));
     }
-    let dir = data::existing_directory(global)?;
+    let dir = data::existing_directory(config, "backup")?;
     let started = parse::now();
     let bulk = Arc::new(Bulk::start(output, "Backing up", 0));
     // The old backup stays until the new one is whole.
@@ -62,8 +62,8 @@ pub(crate) async fn backup(args: BackupArgs, global: &Global, output: &Output) -
 }
 
 /// Makes a data directory from a backup.
-pub(crate) async fn restore(args: RestoreArgs, global: &Global, output: &Output) -> Result<()> {
-    let dir = data::directory(global);
+pub(crate) async fn restore(args: RestoreArgs, config: &Config, output: &Output) -> Result<()> {
+    let dir = data::directory(config, "restore")?;
     if !args.file.is_file() {
         let file = args.file.display();
         return Err(Failure::new(codes::NO_DATA, format!("there is no backup at {file}"))

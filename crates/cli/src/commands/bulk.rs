@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tidegate_core::codes;
 use tidegate_core::ids::{JobId, Seq, TenantId};
-use tidegate_core::job::{Job, Resolution};
+use tidegate_core::job::{DeadLetter, Job, Resolution, Review};
 use tidegate_core::why::grouped;
 use tidegate_store::Store;
 use tidegate_store::params::{CancelJob, CancelReply, Erase, JobQuery, Recover, Recovered, Resolve};
@@ -15,11 +15,12 @@ use tokio::task::JoinSet;
 
 use super::filter::{self, Affected};
 use super::jobs;
-use crate::args::{Consent, Global};
+use crate::args::Consent;
+use crate::config::Config;
 use crate::consent::{self, Decision};
 use crate::data;
 use crate::error::{Failure, Result};
-use crate::output::{Bulk, Output, plural};
+use crate::output::{Bulk, Output, clean, plural, short_when};
 use crate::parse;
 
 /// Writes in one step: concurrent ones share a commit, and Ctrl-C is looked at after each step.
@@ -40,10 +41,10 @@ pub(crate) async fn cancel(
     words: &str,
     note: &str,
     consent: Consent,
-    global: &Global,
+    config: &Config,
     output: &Output,
 ) -> Result<()> {
-    let data = data::existing(global).await?;
+    let data = data::existing(config).await?;
     let affected = filter::affected(&*data.store, query).await?;
     let what = format!("Cancel {} ({words})?", plural(affected.ids.len() as u64, "job"));
     if let Some(answer) = decide(&affected, &what, consent, output)? {
@@ -62,12 +63,12 @@ pub(crate) async fn cancel(
     .await?;
     drop(bulk);
     data.close().await?;
-    tally.print(output, "cancelled", "had finished meanwhile")
+    tally.print(output, "cancelled", "finished meanwhile")
 }
 
 /// Recovers dead letters as new jobs.
-pub(crate) async fn recover(which: Which, consent: Consent, global: &Global, output: &Output) -> Result<()> {
-    let data = data::existing(global).await?;
+pub(crate) async fn recover(which: Which, consent: Consent, config: &Config, output: &Output) -> Result<()> {
+    let data = data::existing(config).await?;
     let ids = match which {
         Which::Named(ids) => {
             if consent.dry_run {
@@ -134,21 +135,27 @@ pub(crate) async fn resolve(
     resolution: Resolution,
     by: String,
     consent: Consent,
-    global: &Global,
+    config: &Config,
     output: &Output,
 ) -> Result<()> {
-    let data = data::existing(global).await?;
+    let data = data::existing(config).await?;
     let ids = match which {
         Which::Named(ids) => {
+            let mut settled = None;
             for &id in &ids {
-                if super::get(&*data.store, id).await?.dead.is_none() {
-                    return Err(not_dead(&*data.store, id).await?);
+                match super::get(&*data.store, id).await?.dead {
+                    None => return Err(not_dead(&*data.store, id).await?),
+                    Some(letter) => settled = (letter.review != Review::PendingReview).then_some(letter),
                 }
             }
             if consent.dry_run {
                 data.close().await?;
                 return Answer::DryRun { jobs: ids.len() as u64, preview: String::new() }
                     .print(output, "resolve");
+            }
+            if let ([id], Some(letter)) = (ids.as_slice(), settled) {
+                data.close().await?;
+                return settled_before(*id, &letter, output);
             }
             ids
         }
@@ -173,17 +180,36 @@ pub(crate) async fn resolve(
     .await?;
     drop(bulk);
     data.close().await?;
-    tally.print(output, "resolved", "were not dead any more")
+    tally.print(output, "resolved", "had been settled before")
+}
+
+/// Settling a letter twice changes nothing, and says what was decided the first time.
+fn settled_before(id: JobId, letter: &DeadLetter, output: &Output) -> Result<()> {
+    let value = json!({ "dry_run": false, "resolved": 0, "skipped": 1, "settled_before": super::facts(letter)? });
+    output.answer(&value, || {
+        let how = match (&letter.resolution, letter.recovered_as) {
+            (_, Some(job)) => format!("recovered as {job}"),
+            (Some(how), None) => words(how),
+            (None, None) => letter.review.as_str().replace('_', " "),
+        };
+        let by = letter.resolved_by.as_ref().map_or(String::new(), |by| format!(" by {}", clean(by)));
+        let at = letter.resolved_at.map_or(String::new(), |t| format!(", {}", short_when(t, parse::now())));
+        format!("{id} was settled before ({how}{by}{at}); nothing was changed.")
+    })
+}
+
+fn words(resolution: &Resolution) -> String {
+    serde_json::to_value(resolution).ok().and_then(|v| v.as_str().map(|s| s.replace('_', " "))).unwrap_or_default()
 }
 
 /// Erases a tenant.
 pub(crate) async fn erase(
     tenant: TenantId,
     consent: Consent,
-    global: &Global,
+    config: &Config,
     output: &Output,
 ) -> Result<()> {
-    let data = data::existing(global).await?;
+    let data = data::existing(config).await?;
     let query = JobQuery { tenant: Some(tenant.clone()), limit: 1_000, ..JobQuery::default() };
     let affected = filter::affected(&*data.store, query).await?;
     let what = format!("Erase {} of tenant {tenant}, for good?", plural(affected.ids.len() as u64, "job"));

@@ -11,7 +11,8 @@ use tidegate_store::params::JobQuery;
 use super::bulk::{self, Which};
 use super::filter::{self, Filter, Found};
 use super::{get, job_json, show};
-use crate::args::{Consent, Global};
+use crate::args::Consent;
+use crate::config::Config;
 use crate::data;
 use crate::error::{Failure, Result};
 use crate::output::{Column, Output, Table, dash, short_when};
@@ -127,26 +128,26 @@ impl WhichArgs {
 }
 
 /// Runs a command on dead letters.
-pub(crate) async fn run(command: DeadCommand, global: &Global, output: &Output) -> Result<()> {
+pub(crate) async fn run(command: DeadCommand, config: &Config, output: &Output) -> Result<()> {
     match command {
-        DeadCommand::Ls(args) => ls(args, global, output).await,
-        DeadCommand::Show { job } => one(&job, global, output).await,
+        DeadCommand::Ls(args) => ls(args, config, output).await,
+        DeadCommand::Show { job } => one(&job, config, output).await,
         DeadCommand::Recover(args) => {
-            bulk::recover(args.which.resolve()?, args.consent, global, output).await
+            bulk::recover(args.which.resolve()?, args.consent, config, output).await
         }
         DeadCommand::Resolve(args) => {
             let resolution: Resolution = parse::word(&args.resolution)?;
-            bulk::resolve(args.which.resolve()?, resolution, args.by, args.consent, global, output).await
+            bulk::resolve(args.which.resolve()?, resolution, args.by, args.consent, config, output).await
         }
     }
 }
 
-async fn ls(args: ListArgs, global: &Global, output: &Output) -> Result<()> {
+async fn ls(args: ListArgs, config: &Config, output: &Output) -> Result<()> {
     let now = parse::now();
     let mut query = args.filter.query(vec![State::Dead], now)?;
     query.review = review(&args.review)?;
     query.cursor = args.cursor.map(Seq);
-    let data = data::existing(global).await?;
+    let data = data::existing(config).await?;
     let Found { jobs, next } = filter::find(&*data.store, query, args.limit as usize).await?;
     data.close().await?;
     let rows: Vec<_> = jobs.iter().map(job_json).collect::<Result<_>>()?;
@@ -188,10 +189,10 @@ fn table(jobs: &[Job], now: Timestamp) -> Table {
         Column::fixed("JOB"),
         Column::text("KIND", 10),
         Column::text("TENANT", 8).optional(2),
-        Column::fixed("CATEGORY").optional(3),
-        Column::number("TRY").optional(4),
-        Column::text("ERROR", 24),
-        Column::fixed("REVIEW").optional(5),
+        Column::fixed("CATEGORY"),
+        Column::number("TRY").optional(3),
+        Column::text("ERROR", 12),
+        Column::fixed("REVIEW").optional(4),
         Column::fixed("DIED").optional(1),
     ]);
     for job in jobs {
@@ -210,9 +211,9 @@ fn table(jobs: &[Job], now: Timestamp) -> Table {
     table
 }
 
-async fn one(job: &str, global: &Global, output: &Output) -> Result<()> {
+async fn one(job: &str, config: &Config, output: &Output) -> Result<()> {
     let id = parse::job_id(job)?;
-    let data = data::existing(global).await?;
+    let data = data::existing(config).await?;
     let now = parse::now();
     let job = get(&*data.store, id).await?;
     if job.dead.is_none() {

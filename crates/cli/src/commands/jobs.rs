@@ -10,7 +10,8 @@ use tidegate_store::params::{CancelJob, CancelReply};
 
 use super::filter::{self, Filter, Found};
 use super::{bulk, get, job_json, show};
-use crate::args::{Consent, Global};
+use crate::args::Consent;
+use crate::config::Config;
 use crate::data;
 use crate::error::{Failure, Result};
 use crate::output::{Column, Output, Table, dash, plural, short_when};
@@ -120,31 +121,31 @@ pub(crate) struct CancelArgs {
 }
 
 /// Runs a command on jobs.
-pub(crate) async fn run(command: JobsCommand, global: &Global, output: &Output) -> Result<()> {
+pub(crate) async fn run(command: JobsCommand, config: &Config, output: &Output) -> Result<()> {
     match command {
-        JobsCommand::Ls(args) => ls(args, "jobs ls", global, output).await,
-        JobsCommand::Show { job } => one(&job, global, output).await,
+        JobsCommand::Ls(args) => ls(args, "jobs ls", config, output).await,
+        JobsCommand::Show { job } => one(&job, config, output).await,
         JobsCommand::Search { find, mut list } => {
             let shown: String = find.chars().take(60).collect();
             list.filter.text = Some(find);
-            ls(list, &format!("jobs search {shown:?}"), global, output).await
+            ls(list, &format!("jobs search {shown:?}"), config, output).await
         }
-        JobsCommand::Cancel(args) => cancel(args, global, output).await,
-        JobsCommand::Retry { jobs } => retry(&jobs, global, output).await,
-        JobsCommand::Prioritise { job, priority } => prioritise(&job, &priority, global, output).await,
+        JobsCommand::Cancel(args) => cancel(args, config, output).await,
+        JobsCommand::Retry { jobs } => retry(&jobs, config, output).await,
+        JobsCommand::Prioritise { job, priority } => prioritise(&job, &priority, config, output).await,
         JobsCommand::Erase { tenant, consent } => {
             let tenant: TenantId = parse::name(&tenant)?;
-            bulk::erase(tenant, consent, global, output).await
+            bulk::erase(tenant, consent, config, output).await
         }
     }
 }
 
-async fn ls(args: ListArgs, command: &str, global: &Global, output: &Output) -> Result<()> {
+async fn ls(args: ListArgs, command: &str, config: &Config, output: &Output) -> Result<()> {
     let now = parse::now();
     let states = states(&args.state)?;
     let mut query = args.filter.query(states, now)?;
     query.cursor = args.cursor.map(Seq);
-    let data = data::existing(global).await?;
+    let data = data::existing(config).await?;
     let Found { jobs, next } = filter::find(&*data.store, query, args.limit as usize).await?;
     data.close().await?;
     let rows: Vec<_> = jobs.iter().map(job_json).collect::<Result<_>>()?;
@@ -203,9 +204,9 @@ fn moment(job: &Job) -> Timestamp {
     }
 }
 
-async fn one(job: &str, global: &Global, output: &Output) -> Result<()> {
+async fn one(job: &str, config: &Config, output: &Output) -> Result<()> {
     let id = parse::job_id(job)?;
-    let data = data::existing(global).await?;
+    let data = data::existing(config).await?;
     let now = parse::now();
     let job = get(&*data.store, id).await?;
     let why = data.store.why(id, now).await?;
@@ -213,7 +214,7 @@ async fn one(job: &str, global: &Global, output: &Output) -> Result<()> {
     output.answer(&job_json(&job)?, || show::job_text(&job, &why, now, output))
 }
 
-async fn cancel(args: CancelArgs, global: &Global, output: &Output) -> Result<()> {
+async fn cancel(args: CancelArgs, config: &Config, output: &Output) -> Result<()> {
     let now = parse::now();
     if args.jobs.is_empty() {
         if args.filter.is_empty() && args.state.is_empty() {
@@ -229,14 +230,14 @@ async fn cancel(args: CancelArgs, global: &Global, output: &Output) -> Result<()
             .hint("use --state blocked, scheduled, ready or running"));
         }
         let query = args.filter.query(states, now)?;
-        return bulk::cancel(query, &args.filter.words(), &args.note, args.consent, global, output).await;
+        return bulk::cancel(query, &args.filter.words(), &args.note, args.consent, config, output).await;
     }
     if !args.filter.is_empty() {
         return Err(Failure::new(codes::INVALID_REQUEST, "job ids and filters cannot be mixed")
             .hint("name either the jobs or a filter"));
     }
     let ids: Vec<JobId> = args.jobs.iter().map(|j| parse::job_id(j)).collect::<Result<_>>()?;
-    let data = data::existing(global).await?;
+    let data = data::existing(config).await?;
     if args.consent.dry_run {
         for &id in &ids {
             get(&*data.store, id).await?;
@@ -272,9 +273,9 @@ async fn cancel(args: CancelArgs, global: &Global, output: &Output) -> Result<()
     })
 }
 
-async fn retry(jobs: &[String], global: &Global, output: &Output) -> Result<()> {
+async fn retry(jobs: &[String], config: &Config, output: &Output) -> Result<()> {
     let ids: Vec<JobId> = jobs.iter().map(|j| parse::job_id(j)).collect::<Result<_>>()?;
-    let data = data::existing(global).await?;
+    let data = data::existing(config).await?;
     let mut rows = vec![];
     for &id in &ids {
         let job = get(&*data.store, id).await?;
@@ -282,19 +283,29 @@ async fn retry(jobs: &[String], global: &Global, output: &Output) -> Result<()> 
             return Err(Failure::new(codes::WRONG_STATE, format!("{id} is dead"))
                 .hint(format!("`tidegate dead recover {id}` runs it again with a fresh attempt budget")));
         }
-        rows.push((id, data.store.run_now(id, parse::now()).await?));
+        if let (State::Running, Some(held)) = (job.state, &job.held) {
+            let what = format!("{id} runs right now, attempt {} on {}", job.attempt, held.worker);
+            return Err(Failure::new(codes::WRONG_STATE, what).hint(
+                "let it end: if it fails it is tried again by itself; `tidegate jobs cancel` stops it for good",
+            ));
+        }
+        rows.push((id, job.state, data.store.run_now(id, parse::now()).await?));
     }
     data.close().await?;
-    let value: Vec<_> = rows.iter().map(|(id, state)| json!({ "id": id, "state": state })).collect();
+    let value: Vec<_> = rows.iter().map(|(id, _, state)| json!({ "id": id, "state": state })).collect();
     output.answer(&json!({ "jobs": value }), || {
-        rows.iter().map(|(id, state)| format!("{id} is {state} now.")).collect::<Vec<_>>().join("\n")
+        let line = |(id, before, state): &(JobId, State, State)| match before == state {
+            true => format!("{id} was {state} already; `tidegate why {id}` says what it waits for.\n"),
+            false => format!("{id} is {state} now.\n"),
+        };
+        rows.iter().map(line).collect()
     })
 }
 
-async fn prioritise(job: &str, priority: &str, global: &Global, output: &Output) -> Result<()> {
+async fn prioritise(job: &str, priority: &str, config: &Config, output: &Output) -> Result<()> {
     let id = parse::job_id(job)?;
     let priority: Priority = parse::word(priority)?;
-    let data = data::existing(global).await?;
+    let data = data::existing(config).await?;
     data.store.reprioritise(id, priority, parse::now()).await?;
     data.close().await?;
     output.answer(&json!({ "id": id, "priority": priority }), || format!("{id} has priority {priority} now."))

@@ -10,7 +10,7 @@ use tidegate_core::time::Millis;
 
 use super::facts;
 use super::queues::policy;
-use crate::args::Global;
+use crate::config::Config;
 use crate::data;
 use crate::error::{Failure, Result};
 use crate::output::{Column, Output, Table, dash};
@@ -60,15 +60,15 @@ pub(crate) struct SetArgs {
 }
 
 /// Runs a command on kinds.
-pub(crate) async fn run(command: KindsCommand, global: &Global, output: &Output) -> Result<()> {
+pub(crate) async fn run(command: KindsCommand, config: &Config, output: &Output) -> Result<()> {
     match command {
-        KindsCommand::Ls => ls(global, output).await,
-        KindsCommand::Set(args) => set(&args, global, output).await,
+        KindsCommand::Ls => ls(config, output).await,
+        KindsCommand::Set(args) => set(&args, config, output).await,
     }
 }
 
-async fn ls(global: &Global, output: &Output) -> Result<()> {
-    let data = data::existing(global).await?;
+async fn ls(config: &Config, output: &Output) -> Result<()> {
+    let data = data::existing(config).await?;
     let kinds = data.store.kinds().await?;
     data.close().await?;
     output.answer(&json!({ "kinds": facts(&kinds)? }), || {
@@ -98,14 +98,14 @@ async fn ls(global: &Global, output: &Output) -> Result<()> {
     })
 }
 
-async fn set(args: &SetArgs, global: &Global, output: &Output) -> Result<()> {
+async fn set(args: &SetArgs, config: &Config, output: &Output) -> Result<()> {
     let name: KindName = parse::name(&args.kind)?;
     let queue: Option<QueueName> = parse::optional_name(args.queue.as_deref())?;
     // Everything is read before a directory is made, so a mistake leaves nothing behind.
     let placeholder = QueueName::new("default")?;
     apply(args, KindSettings::new(queue.clone().unwrap_or(placeholder)))?;
     let data =
-        if queue.is_some() { data::open_or_create(global).await? } else { data::existing(global).await? };
+        if queue.is_some() { data::open_or_create(config).await? } else { data::existing(config).await? };
     let now = parse::now();
     let before = data.store.kinds().await?.into_iter().find(|k| k.name == name).map(|k| k.settings);
     let base = match (&before, &queue) {

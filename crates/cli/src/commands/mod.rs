@@ -2,15 +2,27 @@
 
 pub(crate) mod backup;
 pub(crate) mod bulk;
+pub(crate) mod config;
 pub(crate) mod dead;
+pub(crate) mod doctor;
 pub(crate) mod enqueue;
 pub(crate) mod explain;
 pub(crate) mod filter;
+pub(crate) mod groups;
 pub(crate) mod jobs;
+pub(crate) mod keys;
 pub(crate) mod kinds;
+pub(crate) mod parks;
 pub(crate) mod queues;
+pub(crate) mod registry;
+pub(crate) mod serve;
+pub(crate) mod shell;
 pub(crate) mod show;
+pub(crate) mod tail;
+pub(crate) mod top;
 pub(crate) mod why;
+pub(crate) mod work;
+pub(crate) mod workers;
 
 use serde::Serialize;
 use serde_json::Value;

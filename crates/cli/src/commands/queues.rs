@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tidegate_core::codes;
-use tidegate_core::ids::{GroupKey, QueueName};
+use tidegate_core::ids::QueueName;
 use tidegate_core::job::{Park, ParkScope};
 use tidegate_core::registry::{Limiter, QueueSettings};
 use tidegate_core::retry::RetryPolicy;
@@ -12,14 +12,12 @@ use tidegate_core::why::grouped;
 use tidegate_store::params::QueueView;
 
 use super::facts;
-use crate::args::Global;
-use crate::data::{self, Data};
+use super::parks::{self, OPERATOR, StopArgs};
+use crate::config::Config;
+use crate::data;
 use crate::error::{Failure, Result};
 use crate::output::{Column, Output, Table, elapsed, plural, short_when};
 use crate::parse;
-
-/// Who pauses where nobody is named.
-const OPERATOR: &str = "operator";
 
 /// Commands on queues.
 #[derive(Debug, Subcommand)]
@@ -53,7 +51,7 @@ pub(crate) enum QueuesCommand {
 /// What to stop.
 #[derive(Debug, Args)]
 #[group(id = "what", required = true, multiple = false)]
-struct Scope {
+pub(crate) struct Scope {
     /// The queue
     queue: Option<String>,
     /// A group, in every queue
@@ -61,20 +59,23 @@ struct Scope {
     group: Option<String>,
 }
 
+impl Scope {
+    fn resolve(&self) -> Result<ParkScope> {
+        match (&self.queue, &self.group) {
+            (Some(queue), None) => Ok(ParkScope::Queue(parse::name(queue)?)),
+            (None, Some(group)) => Ok(ParkScope::Group(parse::name(group)?)),
+            _ => Err(Failure::new(codes::INVALID_REQUEST, "name a queue or a --group")),
+        }
+    }
+}
+
 /// Arguments of `queues pause`.
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {
     #[command(flatten)]
     scope: Scope,
-    /// Why, for whoever looks next
-    #[arg(long, value_name = "TEXT", default_value = "no reason given")]
-    reason: String,
-    /// Resume by itself after this time
-    #[arg(long = "for", value_name = "SPAN", allow_hyphen_values = true)]
-    span: Option<String>,
-    /// Who pauses; one pause per owner
-    #[arg(long, value_name = "NAME", default_value = OPERATOR)]
-    by: String,
+    #[command(flatten)]
+    stop: StopArgs,
 }
 
 /// Arguments of `queues resume`.
@@ -129,17 +130,24 @@ pub(crate) struct SetArgs {
 }
 
 /// Runs a command on queues.
-pub(crate) async fn run(command: QueuesCommand, global: &Global, output: &Output) -> Result<()> {
+pub(crate) async fn run(command: QueuesCommand, config: &Config, output: &Output) -> Result<()> {
     match command {
-        QueuesCommand::Ls => ls(global, output).await,
-        QueuesCommand::Pause(args) => pause(args, global, output).await,
-        QueuesCommand::Resume(args) => resume(args, global, output).await,
-        QueuesCommand::Set(args) => set(&args, global, output).await,
+        QueuesCommand::Ls => ls(config, output).await,
+        QueuesCommand::Pause(args) => {
+            let scope = args.scope.resolve()?;
+            let back = match &scope {
+                ParkScope::Queue(q) => format!("queues resume {q}"),
+                other => format!("queues resume --{other}"),
+            };
+            parks::stop(scope, args.stop, &back, config, output).await
+        }
+        QueuesCommand::Resume(args) => parks::release(args.scope.resolve()?, args.by, config, output).await,
+        QueuesCommand::Set(args) => set(&args, config, output).await,
     }
 }
 
-async fn ls(global: &Global, output: &Output) -> Result<()> {
-    let data = data::existing(global).await?;
+async fn ls(config: &Config, output: &Output) -> Result<()> {
+    let data = data::existing(config).await?;
     let now = parse::now();
     let queues = data.store.queues(now).await?;
     data.close().await?;
@@ -148,21 +156,26 @@ async fn ls(global: &Global, output: &Output) -> Result<()> {
         if queues.is_empty() {
             return "No queues yet; a worker's handlers register theirs, or `tidegate queues set NAME` adds one.".into();
         }
-        let mut table = Table::new(vec![
-            Column::text("QUEUE", 10),
-            Column::number("READY"),
-            Column::number("SCHEDULED"),
-            Column::number("RUNNING"),
-            Column::fixed("LIMIT"),
-            Column::fixed("OLDEST"),
-            Column::number("RATE/MIN"),
-            Column::text("STATE", 12),
-        ]);
-        for queue in &queues {
-            table.row(row(queue, now));
-        }
-        table.render(output)
+        table(&queues, now).render(output)
     })
+}
+
+/// A table of queues.
+pub(crate) fn table(queues: &[QueueView], now: Timestamp) -> Table {
+    let mut table = Table::new(vec![
+        Column::text("QUEUE", 10),
+        Column::number("READY"),
+        Column::number("SCHEDULED"),
+        Column::number("RUNNING"),
+        Column::fixed("LIMIT"),
+        Column::fixed("OLDEST"),
+        Column::number("RATE/MIN"),
+        Column::text("STATE", 12),
+    ]);
+    for queue in queues {
+        table.row(row(queue, now));
+    }
+    table
 }
 
 fn row(queue: &QueueView, now: Timestamp) -> Vec<String> {
@@ -204,78 +217,11 @@ pub(crate) fn limiter_text(limiter: Limiter) -> String {
     format!("{}/{per}", limiter.max)
 }
 
-async fn scope_of(scope: &Scope, data: &Data, now: Timestamp) -> Result<ParkScope> {
-    match (&scope.queue, &scope.group) {
-        (Some(queue), None) => {
-            let name: QueueName = parse::name(queue)?;
-            let known = data.store.queues(now).await?.iter().any(|q| q.name == name);
-            if known {
-                Ok(ParkScope::Queue(name))
-            } else {
-                Err(Failure::new(codes::UNKNOWN_QUEUE, format!("there is no queue {name}")))
-            }
-        }
-        (None, Some(group)) => {
-            let group: GroupKey = parse::name(group)?;
-            Ok(ParkScope::Group(group))
-        }
-        _ => Err(Failure::new(codes::INVALID_REQUEST, "name a queue or a --group")),
-    }
-}
-
-async fn pause(args: PauseArgs, global: &Global, output: &Output) -> Result<()> {
-    let span = args.span.as_deref().map(parse::span).transpose()?;
-    let data = data::existing(global).await?;
-    let now = parse::now();
-    let scope = scope_of(&args.scope, &data, now).await?;
-    let until = span.map(|ms| now.plus_ms(ms));
-    let park = Park { scope, by: args.by, reason: args.reason, until };
-    data.store.park(park.clone(), now).await?;
-    data.close().await?;
-    output.answer(&json!({ "paused": facts(&park)? }), || {
-        let resume = match &park.scope {
-            ParkScope::Queue(q) => q.to_string(),
-            other => format!("--{other}"),
-        };
-        let resume = if park.by == OPERATOR { resume } else { format!("{resume} --by {}", park.by) };
-        let until = span.map_or(String::new(), |ms| format!(" for {}", Millis(ms)));
-        format!(
-            "Paused {}{until}: {}. What runs goes on; `tidegate queues resume {resume}` lets the rest go on.",
-            park.scope, park.reason
-        )
-    })
-}
-
-async fn resume(args: ResumeArgs, global: &Global, output: &Output) -> Result<()> {
-    let data = data::existing(global).await?;
-    let now = parse::now();
-    let scope = scope_of(&args.scope, &data, now).await?;
-    let removed = data.store.unpark(scope.clone(), args.by.clone(), now).await?;
-    let left: Vec<Park> = data.store.parks().await?.into_iter().filter(|p| p.scope == scope).collect();
-    data.close().await?;
-    let others: Vec<&str> = left.iter().map(|p| p.by.as_str()).collect();
-    if !removed {
-        let failure = Failure::new(codes::PARK_NOT_FOUND, format!("{} is not paused by {}", scope, args.by));
-        return Err(if others.is_empty() {
-            failure
-        } else {
-            failure.hint(format!("it is paused by {}: name one with --by", others.join(", ")))
-        });
-    }
-    output.answer(&json!({ "resumed": facts(&scope)?, "by": args.by, "still_paused_by": others }), || {
-        if others.is_empty() {
-            format!("Resumed {scope}.")
-        } else {
-            format!("Removed {}'s pause of {scope}; it is still paused by {}.", args.by, others.join(", "))
-        }
-    })
-}
-
-async fn set(args: &SetArgs, global: &Global, output: &Output) -> Result<()> {
+async fn set(args: &SetArgs, config: &Config, output: &Output) -> Result<()> {
     let name: QueueName = parse::name(&args.queue)?;
     // Everything is read before a directory is made, so a mistake leaves nothing behind.
     apply(args, QueueSettings::default())?;
-    let data = data::open_or_create(global).await?;
+    let data = data::open_or_create(config).await?;
     let now = parse::now();
     let existing = data.store.queues(now).await?.into_iter().find(|q| q.name == name);
     let before = existing.as_ref().map(|q| q.settings.clone());

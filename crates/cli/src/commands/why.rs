@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::facts;
-use crate::args::Global;
+use crate::config::Config;
 use crate::data;
 use crate::error::Result;
 use crate::output::{Output, clean};
@@ -17,9 +17,9 @@ pub(crate) struct WhyArgs {
 }
 
 /// Explains one job.
-pub(crate) async fn run(args: WhyArgs, global: &Global, output: &Output) -> Result<()> {
+pub(crate) async fn run(args: WhyArgs, config: &Config, output: &Output) -> Result<()> {
     let id = parse::job_id(&args.job)?;
-    let data = data::existing(global).await?;
+    let data = data::existing(config).await?;
     let now = parse::now();
     let why = data.store.why(id, now).await?;
     let sentence = clean(&why.sentence(now));

@@ -1,4 +1,4 @@
-//! `tidegate demo`: a realistic load on the embedded store for a few seconds, with everything that goes wrong on an
+//! `tidegate demo`: a realistic load on an empty store for a few seconds, with everything that goes wrong on an
 //! ordinary day, and at the end a proof that nothing was lost.
 
 mod faults;
@@ -10,7 +10,6 @@ mod scenario;
 mod summary;
 mod verify;
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +28,8 @@ use ledger::Ledger;
 use summary::Summary;
 use verify::Evidence;
 
-use crate::data;
+use crate::config::Config;
+use crate::data::{self, Data, Target};
 use crate::error::{Failure, Result};
 use crate::output::Output;
 
@@ -55,10 +55,9 @@ pub(crate) struct DemoArgs {
 }
 
 /// Runs the demo. The exit code is 1 if an invariant does not hold.
-pub(crate) async fn run(args: DemoArgs, dir: Option<PathBuf>, output: &Output) -> Result<ExitCode> {
-    let place = Place::choose(dir)?;
-    let data = data::open(place.path()).await?;
-    let tide = Tidegate::with_store(data.store.clone());
+pub(crate) async fn run(args: DemoArgs, config: &Config, output: &Output) -> Result<ExitCode> {
+    let place = Place::open(config).await?;
+    let tide = Tidegate::with_store(place.data.store.clone());
     let ledger = Arc::new(Ledger::default());
     let (run, took) = load(&tide, &ledger, &args, output).await?;
     settle(&tide).await?;
@@ -77,7 +76,7 @@ pub(crate) async fn run(args: DemoArgs, dir: Option<PathBuf>, output: &Output) -
     };
     let verdicts = verify::verdicts(&evidence).await?;
     let sample = sample(&tide).await?;
-    data.close().await?;
+    place.data.close().await?;
     let summary = Summary {
         ledger: &ledger,
         found,
@@ -91,35 +90,30 @@ pub(crate) async fn run(args: DemoArgs, dir: Option<PathBuf>, output: &Output) -
     Ok(if summary.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Where the demo keeps its data.
-enum Place {
-    Temporary(TempDir),
-    Kept(PathBuf),
+/// Where the demo keeps its data: the store that a flag names, which must be empty, or a temporary directory, which
+/// goes with this. Never the usual store.
+struct Place {
+    data: Data,
+    temporary: Option<TempDir>,
 }
 
 impl Place {
-    fn choose(dir: Option<PathBuf>) -> Result<Self> {
-        match dir {
-            Some(dir) if data::exists(&dir) => {
-                Err(Failure::new(codes::DATA_EXISTS, format!("{} holds data already", dir.display()))
-                    .hint("the demo wants a directory of its own: name a new one, or leave --dir out"))
-            }
-            Some(dir) => Ok(Self::Kept(dir)),
-            None => Ok(Self::Temporary(tempfile::Builder::new().prefix("tidegate-demo-").tempdir()?)),
+    async fn open(config: &Config) -> Result<Self> {
+        if let Some(data) = data::named_and_empty(config, "the demo").await? {
+            return Ok(Self { data, temporary: None });
         }
+        let dir = tempfile::Builder::new().prefix("tidegate-demo-").tempdir()?;
+        let data = data::open(Target::Directory(dir.path().to_owned()), config).await?;
+        Ok(Self { data, temporary: Some(dir) })
     }
 
-    fn path(&self) -> &Path {
-        match self {
-            Self::Temporary(dir) => dir.path(),
-            Self::Kept(dir) => dir,
-        }
-    }
-
-    fn kept(&self) -> Option<&Path> {
-        match self {
-            Self::Temporary(_) => None,
-            Self::Kept(dir) => Some(dir),
+    /// How to name the store on the command line, if it stays.
+    fn kept(&self) -> Option<String> {
+        match &self.data.target {
+            _ if self.temporary.is_some() => None,
+            Target::Memory => None,
+            Target::Directory(dir) => Some(format!("--dir {}", dir.display())),
+            target => Some(format!("--store {}", target.shown())),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The end of the demo: what happened, what it proves, what to try next.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use serde_json::{Value, json};
 use tidegate_core::why::grouped;
@@ -18,8 +17,8 @@ pub(crate) struct Summary<'a> {
     pub(crate) verdicts: &'a [Verdict],
     /// Time under load.
     pub(crate) took_ms: u64,
-    /// The directory, if it stays.
-    pub(crate) kept: Option<&'a Path>,
+    /// The flag that names the store, if it stays.
+    pub(crate) kept: Option<String>,
     /// An id to look at.
     pub(crate) sample: Option<String>,
 }
@@ -72,7 +71,7 @@ impl Summary<'_> {
                 "mean_wait_ms_by_priority": waits,
             },
             "invariants": self.verdicts,
-            "dir": self.kept.map(|d| d.display().to_string()),
+            "kept": self.kept,
         })
     }
 
@@ -137,14 +136,13 @@ impl Summary<'_> {
 
     fn next_steps(&self, style: Style) -> String {
         let mut text = format!("{}\n", style.bold("Try next"));
-        let steps = match self.kept {
-            Some(dir) => {
-                let dir = dir.display();
-                let why = self.sample.as_deref().map(|job| format!("tidegate why {job} --dir {dir}"));
+        let steps = match &self.kept {
+            Some(store) => {
+                let why = self.sample.as_deref().map(|job| format!("tidegate why {job} {store}"));
                 [
-                    format!("tidegate dead ls --dir {dir}"),
-                    why.unwrap_or_else(|| format!("tidegate jobs ls --dir {dir}")),
-                    format!("tidegate dead recover --all --dry-run --dir {dir}"),
+                    format!("tidegate dead ls {store}"),
+                    why.unwrap_or_else(|| format!("tidegate jobs ls {store}")),
+                    format!("tidegate dead recover --all --dry-run {store}"),
                 ]
             }
             None => [

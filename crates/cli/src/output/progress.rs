@@ -2,11 +2,9 @@
 //! steps, never inside one.
 
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tidegate_core::why::grouped;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::Output;
@@ -15,17 +13,20 @@ use super::Output;
 #[derive(Debug)]
 pub(crate) struct Bulk {
     bar: ProgressBar,
-    interrupted: Arc<AtomicBool>,
+    interrupted: watch::Sender<bool>,
     listener: JoinHandle<()>,
 }
 
 impl Bulk {
-    /// Starts a bar of `total` steps and listens for Ctrl-C.
+    /// Starts a bar of `total` steps (0: nobody knows) and listens for Ctrl-C.
     pub(crate) fn start(output: &Output, what: &'static str, total: u64) -> Self {
         let visible = io::stderr().is_terminal() && !output.json;
         let target = if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(total), target).with_message(what);
-        let template = "{msg} {wide_bar} {human_pos}/{human_len} · {rate} · {eta} left";
+        let template = match total {
+            0 => "{msg} {human_pos} · {rate}",
+            _ => "{msg} {wide_bar} {human_pos}/{human_len} · {rate} · {eta} left",
+        };
         // The template is a constant; a plain bar would still do.
         bar.set_style(
             ProgressStyle::with_template(template)
@@ -36,11 +37,11 @@ impl Bulk {
                 })
                 .progress_chars("█▉▊▋▌▍▎▏ "),
         );
-        let interrupted = Arc::new(AtomicBool::new(false));
+        let interrupted = watch::Sender::new(false);
         let flag = interrupted.clone();
         let listener = tokio::spawn(async move {
             if tokio::signal::ctrl_c().await.is_ok() {
-                flag.store(true, Ordering::Relaxed);
+                flag.send_replace(true);
             }
         });
         Self { bar, interrupted, listener }
@@ -60,12 +61,18 @@ impl Bulk {
     /// As if Ctrl-C had been pressed.
     #[cfg(test)]
     pub(crate) fn interrupt(&self) {
-        self.interrupted.store(true, Ordering::Relaxed);
+        self.interrupted.send_replace(true);
     }
 
     /// Whether Ctrl-C was pressed.
     pub(crate) fn interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::Relaxed)
+        *self.interrupted.borrow()
+    }
+
+    /// Waits for Ctrl-C.
+    pub(crate) async fn interruption(&self) {
+        // The sender is in here, so it cannot be gone.
+        let _ = self.interrupted.subscribe().wait_for(|pressed| *pressed).await;
     }
 }
 

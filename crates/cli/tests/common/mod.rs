@@ -58,7 +58,13 @@ impl Place {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
-        command.env("TIDEGATE_DATA", self.data()).env_remove("NO_COLOR").env_remove("COLUMNS");
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(|n| n.starts_with("TIDEGATE_")) {
+                command.env_remove(name);
+            }
+        }
+        command.env("TIDEGATE_DATA", self.data()).env("HOME", self.dir.path().join("home"));
+        command.env_remove("NO_COLOR").env_remove("COLUMNS").env_remove("XDG_CONFIG_HOME");
         if let Some(columns) = self.columns {
             command.env("COLUMNS", columns.to_string());
         }
@@ -97,6 +103,7 @@ pub(crate) fn steady() -> insta::Settings {
     settings.add_filter(r"job_[0-9A-Z]{26}", "job_00000000000000000000000000");
     settings
         .add_filter(r"\b(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) \d\d \d\d:\d\dZ", "Jan 01 00:00Z");
+    settings.add_filter(r"\b(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [\d :]*…", "Jan 01 00…");
     settings.add_filter(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{3})? UTC", "2026-01-01 00:00:00 UTC");
     settings.add_filter(r"\b[45] m( \d+ s)? ago", "5 m ago");
     settings.add_filter(r"for another \d+ m", "for another NN m");
@@ -271,4 +278,62 @@ pub(crate) async fn every_state(dir: &Path) -> Stories {
     by_story.push(("paused", fill.add("archive.pack", "acme").await));
     fill.close().await;
     Stories { by_story }
+}
+
+/// A server of this place's data, as a process of its own.
+pub(crate) struct Serving {
+    child: std::process::Child,
+    pub(crate) url: String,
+}
+
+impl Serving {
+    pub(crate) fn start(place: &Place, more: &[&str]) -> Self {
+        use std::io::BufRead as _;
+        let args = [&["serve", "--bind", "127.0.0.1:0", "--json"][..], more].concat();
+        let mut child = place.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let Ok(told) = serde_json::from_str::<serde_json::Value>(&line) else {
+            let output = child.wait_with_output().unwrap();
+            panic!("no server: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        Self { child, url: told["url"].as_str().unwrap().to_owned() }
+    }
+
+    pub(crate) fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
+    /// Runs a command against the server.
+    pub(crate) fn run(&self, place: &Place, args: &[&str]) -> Ran {
+        finished(&mut self.command(place, args))
+    }
+
+    pub(crate) fn command(&self, place: &Place, args: &[&str]) -> Command {
+        let mut command = place.command(args);
+        command.env_remove("TIDEGATE_DATA").env("TIDEGATE_STORE", &self.url);
+        command
+    }
+
+    /// Asks it to stop and says how it ended.
+    pub(crate) fn stop(mut self) -> i32 {
+        rustix::process::kill_process(self.pid(), rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap().code().unwrap_or(-1)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Looks until it is there.
+pub(crate) fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+    let started = std::time::Instant::now();
+    while !there() {
+        assert!(started.elapsed() < std::time::Duration::from_secs(30), "{what} did not happen");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }

@@ -1,0 +1,302 @@
+//! A command per job. Payload on standard input; the job in the environment; standard output is the result, standard
+//! error the job's log; the exit code says what became of it.
+//!
+//! The command runs in a process group of its own. A cancelled job's group gets SIGTERM, and SIGKILL after the grace; one
+//! whose time is up, or whose lease is lost, gets SIGKILL at once, because nothing may go on working for it.
+
+use std::collections::VecDeque;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::value::RawValue;
+use tidegate::{Category, Context, Failure, Outcome, StopReason, done, done_with};
+use tidegate_core::limits;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin};
+
+/// Time between two writes of log lines.
+const LOG_EVERY: Duration = Duration::from_millis(500);
+/// Time that output has to arrive after the command has ended: a child of it may hold the pipe open for ever.
+const LAST_OUTPUT: Duration = Duration::from_millis(250);
+
+/// What is run.
+pub(super) struct Command {
+    words: Vec<String>,
+    grace: Duration,
+}
+
+impl Command {
+    pub(super) fn new(words: Vec<String>, grace_ms: i64) -> Self {
+        Self { words, grace: Duration::from_millis(grace_ms.max(0) as u64) }
+    }
+
+    /// Runs the command for one job.
+    pub(super) async fn run(&self, cx: &Context) -> Outcome {
+        let mut child = self.spawn(cx)?;
+        let group = Group::of(&child);
+        let (Some(input), Some(output), Some(errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(Failure::logic("NO_PIPE", "the command has no pipes"));
+        };
+        let mut log = Log::default();
+        let mut result = Vec::new();
+        let status = {
+            let feed = feed(input, cx.payload().as_str());
+            let streams = async {
+                tokio::join!(feed, tail(output, &mut result), log.follow(errors, cx));
+            };
+            let mut streams = std::pin::pin!(streams);
+            let ended = self.ended(&mut child, &group, cx);
+            let mut ended = std::pin::pin!(ended);
+            tokio::select! {
+                biased;
+                status = &mut ended => {
+                    // What was written before the end is in the pipes already.
+                    let _ = tokio::time::timeout(LAST_OUTPUT, &mut streams).await;
+                    status
+                }
+                () = &mut streams => ended.await,
+            }
+        };
+        group.forget();
+        log.flush(cx).await;
+        outcome(status?, &result, &log)
+    }
+
+    fn spawn(&self, cx: &Context) -> Result<Child, Failure> {
+        let (program, args) = self.words.split_first().ok_or_else(|| Failure::config("NO_COMMAND", "no command"))?;
+        let mut command = tokio::process::Command::new(program);
+        command
+            .args(args)
+            .env("TIDEGATE_JOB_ID", cx.id().to_string())
+            .env("TIDEGATE_ATTEMPT", cx.attempt().to_string())
+            .env("TIDEGATE_QUEUE", cx.queue().as_str())
+            .env("TIDEGATE_KIND", cx.kind().as_str())
+            .env("TIDEGATE_TENANT", cx.tenant().map_or("", |t| t.as_str()))
+            .env("TIDEGATE_GROUP", cx.group().as_str())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        command.spawn().map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => {
+                Failure::config("NOT_RUNNABLE", format!("{program} could not be run: {e}"))
+            }
+            // Out of processes, memory or files: better later.
+            _ => Failure::new(Category::ResourceUnavailable, "NOT_STARTED", format!("{program} could not be started: {e}")),
+        })
+    }
+
+    /// Waits for the end, and brings it about if the job should stop.
+    async fn ended(&self, child: &mut Child, group: &Group, cx: &Context) -> Result<ExitStatus, Failure> {
+        let stopped = tokio::select! {
+            status = child.wait() => return Ok(status?),
+            () = cx.cancelled() => cx.stop_reason(),
+        };
+        if !matches!(stopped, Some(StopReason::TimedOut | StopReason::LeaseLost)) {
+            group.signal(Signal::TERM);
+            if let Ok(status) = tokio::time::timeout(self.grace, child.wait()).await {
+                return Ok(status?);
+            }
+        }
+        group.signal(Signal::KILL);
+        Ok(child.wait().await?)
+    }
+}
+
+/// The process group of a command. Killed when dropped, so that an aborted handler leaves nothing running.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|id| Pid::from_raw(id.cast_signed())))
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.0 {
+            // It may have ended by itself in this moment.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+
+    /// The command has ended: its number may belong to somebody else soon.
+    fn forget(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
+
+/// Writes the payload. A command need not read it.
+async fn feed(mut input: ChildStdin, payload: &str) {
+    let _ = input.write_all(payload.as_bytes()).await;
+    let _ = input.shutdown().await;
+}
+
+/// Keeps the last part of what is written.
+async fn tail(mut output: impl AsyncRead + Unpin, kept: &mut Vec<u8>) {
+    let mut buffer = vec![0; 16 * 1024];
+    while let Ok(n @ 1..) = output.read(&mut buffer).await {
+        kept.extend_from_slice(&buffer[..n]);
+        if kept.len() > 2 * limits::MAX_RESULT_BYTES {
+            kept.drain(..kept.len() - limits::MAX_RESULT_BYTES);
+        }
+    }
+}
+
+/// Lines of standard error on their way to the job.
+#[derive(Default)]
+struct Log {
+    waiting: VecDeque<String>,
+    /// The last line, for the error's message.
+    last: String,
+}
+
+impl Log {
+    async fn follow(&mut self, errors: impl AsyncRead + Unpin, cx: &Context) {
+        let mut reader = BufReader::new(errors);
+        let mut tick = tokio::time::interval(LOG_EVERY);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut line = Vec::new();
+        loop {
+            tokio::select! {
+                // Cancel-safe: what was read stays in `line`.
+                read = read_line(&mut reader, &mut line) => match read {
+                    Some(text) => self.add(&text),
+                    None => return,
+                },
+                _ = tick.tick(), if !self.waiting.is_empty() => self.flush(cx).await,
+            }
+        }
+    }
+
+    fn add(&mut self, line: &str) {
+        let line = line.trim_end();
+        if line.is_empty() {
+            return;
+        }
+        line.clone_into(&mut self.last);
+        if self.waiting.len() == limits::MAX_LOG_LINES {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(line.to_owned());
+    }
+
+    /// Writes what waits. A store that refuses means that the lease is lost; the worker finds out by itself.
+    async fn flush(&mut self, cx: &Context) {
+        let lines = std::mem::take(&mut self.waiting);
+        if !lines.is_empty()
+            && let Err(error) = cx.log_lines(lines).await
+        {
+            tracing::debug!(job = %cx.id(), code = %error.code, "log lines were not kept: {error}");
+        }
+    }
+}
+
+/// The next line, cut to what a log line may be. `None` at the end.
+async fn read_line(reader: &mut (impl AsyncBufReadExt + Unpin), line: &mut Vec<u8>) -> Option<String> {
+    loop {
+        let available = reader.fill_buf().await.ok()?;
+        if available.is_empty() {
+            return (!line.is_empty()).then(|| text(line));
+        }
+        let end = available.iter().position(|b| *b == b'\n');
+        let used = end.map_or(available.len(), |n| n + 1);
+        let room = limits::MAX_NOTE_BYTES.saturating_sub(line.len());
+        line.extend_from_slice(&available[..used.min(room)]);
+        reader.consume(used);
+        if end.is_some() {
+            return Some(text(line));
+        }
+    }
+}
+
+fn text(line: &mut Vec<u8>) -> String {
+    String::from_utf8_lossy(&std::mem::take(line)).into_owned()
+}
+
+fn outcome(status: ExitStatus, output: &[u8], log: &Log) -> Outcome {
+    let said = if log.last.is_empty() { String::new() } else { format!(": {}", log.last) };
+    match (status.code(), status.signal()) {
+        (Some(0), _) => result(output),
+        (Some(code), _) => {
+            let (category, name) = meaning(code);
+            let name = name.map_or(String::new(), |n| format!(" ({n})"));
+            Err(Failure::new(category, format!("EXIT_{code}"), format!("exit code {code}{name}{said}")))
+        }
+        (None, Some(signal)) => {
+            Err(Failure::logic(format!("SIGNAL_{signal}"), format!("killed by signal {signal}{said}")))
+        }
+        (None, None) => Err(Failure::logic("NO_STATUS", format!("it ended without a status{said}"))),
+    }
+}
+
+/// What an exit code means, by `sysexits.h` and what shells do. Anything else is up to the kind's retry policy.
+fn meaning(code: i32) -> (Category, Option<&'static str>) {
+    match code {
+        64 => (Category::InvalidInput, Some("EX_USAGE")),
+        65 => (Category::InvalidInput, Some("EX_DATAERR")),
+        66 => (Category::InvalidInput, Some("EX_NOINPUT")),
+        67 => (Category::InvalidInput, Some("EX_NOUSER")),
+        68 => (Category::TransientNetwork, Some("EX_NOHOST")),
+        69 => (Category::ResourceUnavailable, Some("EX_UNAVAILABLE")),
+        71 => (Category::ResourceUnavailable, Some("EX_OSERR")),
+        74 => (Category::ResourceUnavailable, Some("EX_IOERR")),
+        75 => (Category::TransientServer, Some("EX_TEMPFAIL")),
+        76 => (Category::TransientServer, Some("EX_PROTOCOL")),
+        77 => (Category::PermanentPermission, Some("EX_NOPERM")),
+        78 => (Category::PermanentConfig, Some("EX_CONFIG")),
+        126 => (Category::PermanentConfig, Some("not executable")),
+        127 => (Category::PermanentConfig, Some("command not found")),
+        _ => (Category::LogicError, None),
+    }
+}
+
+/// The result: the last line if it is JSON, otherwise everything that was written, as text.
+fn result(output: &[u8]) -> Outcome {
+    let text = String::from_utf8_lossy(output);
+    let text = text.trim();
+    if text.is_empty() {
+        return done();
+    }
+    let last = text.lines().next_back().unwrap_or(text).trim();
+    for candidate in [last, text] {
+        if let Ok(json) = serde_json::from_str::<&RawValue>(candidate) {
+            return done_with(json);
+        }
+    }
+    let from = text.len().saturating_sub(limits::MAX_RESULT_BYTES / 2);
+    let from = (from..text.len()).find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+    done_with(&text[from..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_have_the_meaning_of_sysexits() {
+        assert_eq!(meaning(75), (Category::TransientServer, Some("EX_TEMPFAIL")));
+        assert_eq!(meaning(1).0, Category::LogicError);
+        assert_eq!(meaning(127).0, Category::PermanentConfig);
+    }
+
+    #[tokio::test]
+    async fn long_lines_are_cut_and_the_rest_is_not_lost() {
+        let long = format!("{}\nshort\nend", "x".repeat(100_000));
+        let mut reader = BufReader::new(long.as_bytes());
+        let (mut line, mut seen) = (vec![], vec![]);
+        while let Some(text) = read_line(&mut reader, &mut line).await {
+            seen.push(text);
+        }
+        assert_eq!(seen[0].len(), limits::MAX_NOTE_BYTES);
+        assert_eq!(seen[1..], ["short\n", "end"]);
+    }
+}

@@ -1,0 +1,95 @@
+//! An HTTP endpoint per job: POST with the payload as body. 2xx is done, with the answer as the result; 429 and 503 with
+//! `Retry-After` put the job off without spending an attempt; other 4xx are final; 5xx and broken connections are tried
+//! again. The job's id goes along as `Idempotency-Key`, so that an endpoint can tell a repetition.
+
+use std::time::Duration;
+
+use tidegate::{Category, Context, Failure, Outcome, done, done_with};
+use tidegate_core::codes;
+use tidegate_core::limits;
+
+use crate::error::{Failure as Refusal, Result as Answer};
+use crate::http::{Client, Request, Response};
+
+/// Longest delay that an endpoint can ask for.
+const LONGEST: Duration = Duration::from_millis(limits::MAX_SERVER_DELAY_MS as u64);
+
+/// Where jobs are sent.
+pub(super) struct Endpoint {
+    url: String,
+    client: Client,
+}
+
+impl Endpoint {
+    pub(super) fn new(url: &str) -> Answer<Self> {
+        Client::check(url).map_err(|e| {
+            Refusal::new(codes::INVALID_REQUEST, format!("--url: {e}")).hint("write it like http://127.0.0.1:9000/jobs")
+        })?;
+        let client = Client::new(url.starts_with("https:")).map_err(|e| Refusal::new(codes::INTERNAL, e))?;
+        Ok(Self { url: url.to_owned(), client })
+    }
+
+    /// Sends one job.
+    pub(super) async fn call(&self, cx: &Context) -> Outcome {
+        let mut headers = vec![
+            ("content-type", "application/json".to_owned()),
+            ("idempotency-key", cx.id().to_string()),
+            ("tidegate-job-id", cx.id().to_string()),
+            ("tidegate-attempt", cx.attempt().to_string()),
+            ("tidegate-queue", cx.queue().to_string()),
+            ("tidegate-kind", cx.kind().to_string()),
+        ];
+        headers.extend(cx.tenant().map(|t| ("tidegate-tenant", t.to_string())));
+        headers.extend(cx.trace().map(|t| ("traceparent", t.to_owned())));
+        let request = Request {
+            method: "POST",
+            url: &self.url,
+            headers,
+            body: cx.payload().as_str().to_owned(),
+            max_answer: limits::MAX_RESULT_BYTES,
+        };
+        let answer = tokio::select! {
+            answer = self.client.send(request) => answer,
+            // The connection is closed with the request: the endpoint can notice.
+            () = cx.cancelled() => return Err(Failure::logic("STOPPED", "the job was asked to stop")),
+        };
+        match answer {
+            Ok(answer) => judge(cx, &answer),
+            Err(e) => Err(Failure::new(Category::TransientNetwork, "NO_ANSWER", e)),
+        }
+    }
+}
+
+fn judge(cx: &Context, answer: &Response) -> Outcome {
+    let status = answer.status;
+    let said = answer.text.lines().next().map_or(String::new(), |l| format!(": {}", cut(l)));
+    let fail = |category| Err(Failure::new(category, format!("HTTP_{status}"), format!("answered {status}{said}")));
+    match status {
+        200..=299 => result(&answer.text),
+        429 | 503 if answer.retry_after().is_some() => {
+            let delay = answer.retry_after().unwrap_or_default().min(LONGEST);
+            cx.snooze(delay, format!("the endpoint answered {status} and asks to come back"))
+        }
+        429 => fail(Category::TransientRateLimit),
+        408 | 425 => fail(Category::TransientNetwork),
+        401 => fail(Category::PermanentAuth),
+        403 => fail(Category::PermanentPermission),
+        300..=399 | 404 | 405 | 410 => fail(Category::PermanentConfig),
+        400..=499 => fail(Category::InvalidInput),
+        _ => fail(Category::TransientServer),
+    }
+}
+
+fn cut(line: &str) -> String {
+    line.chars().take(200).collect()
+}
+
+fn result(text: &str) -> Outcome {
+    match text.trim() {
+        "" => done(),
+        text => match serde_json::from_str::<&serde_json::value::RawValue>(text) {
+            Ok(json) => done_with(json),
+            Err(_) => done_with(text),
+        },
+    }
+}

@@ -1,0 +1,229 @@
+//! `tidegate work`: handlers that are commands or HTTP endpoints, so that a shell script can be one.
+
+mod exec;
+mod http;
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Instant;
+
+use clap::Args;
+use serde_json::json;
+use tidegate::{Context, Failure as JobFailure, KindSettings, Outcome, Tidegate, Worker};
+use tidegate_core::codes;
+use tidegate_core::ids::{KindName, QueueName};
+use tidegate_core::time::Millis;
+use tidegate_store::Store;
+use tidegate_store::params::KindView;
+
+use self::exec::Command;
+use self::http::Endpoint;
+use crate::config::Config;
+use crate::data;
+use crate::error::{Failure, Result};
+use crate::output::{Output, clean};
+use crate::parse;
+
+/// Queue of a kind that is registered here.
+const DEFAULT_QUEUE: &str = "default";
+
+/// Arguments of `work`.
+#[derive(Debug, Args)]
+pub(crate) struct WorkArgs {
+    /// Kinds to handle; one that is not registered is registered
+    #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
+    kinds: Vec<String>,
+    /// Queues to serve; without --kind every kind in them is handled
+    #[arg(long = "queue", value_name = "QUEUE", value_delimiter = ',')]
+    queues: Vec<String>,
+    /// Run this for each job, by `sh -c`: payload on standard input
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["url", "program"])]
+    exec: Option<String>,
+    /// Send each job there by POST: payload as body
+    #[arg(long, value_name = "URL", conflicts_with = "program")]
+    url: Option<String>,
+    /// Run this program for each job, without a shell
+    #[arg(last = true, value_name = "PROGRAM [ARG]…")]
+    program: Vec<String>,
+    /// Jobs at a time [default: 10]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    concurrency: Option<String>,
+    /// How long a lease holds without a heartbeat [default: 30s]
+    #[arg(long, value_name = "SPAN")]
+    lease: Option<String>,
+    /// Time that jobs have to finish at shutdown [default: 45s]
+    #[arg(long, value_name = "SPAN")]
+    drain: Option<String>,
+    /// Time between SIGTERM and SIGKILL of a job that is cancelled [default: 5s]
+    #[arg(long, value_name = "SPAN")]
+    grace: Option<String>,
+    /// Name in leases and in `tidegate workers ls`
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Timeout of one attempt, for kinds that are registered here
+    #[arg(long, value_name = "SPAN")]
+    timeout: Option<String>,
+    /// End when nothing is left that could run
+    #[arg(long)]
+    until_idle: bool,
+    /// No line for each job
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// How a job is handled.
+enum Handler {
+    Command(Command),
+    Endpoint(Endpoint),
+}
+
+impl Handler {
+    fn of(args: &WorkArgs, grace_ms: i64) -> Result<Self> {
+        let sh = |line: &String| vec!["sh".to_owned(), "-c".into(), line.clone()];
+        match (&args.exec, &args.url, args.program.as_slice()) {
+            (Some(line), None, []) => Ok(Self::Command(Command::new(sh(line), grace_ms))),
+            (None, None, [_, ..]) => Ok(Self::Command(Command::new(args.program.clone(), grace_ms))),
+            (None, Some(url), []) => Ok(Self::Endpoint(Endpoint::new(url)?)),
+            _ => Err(Failure::new(codes::INVALID_REQUEST, "nothing is named that would do the work")
+                .hint("add --exec './handler.sh', --url http://127.0.0.1:9000/jobs, or -- PROGRAM ARGS")),
+        }
+    }
+
+    async fn handle(&self, cx: &Context) -> Outcome {
+        match self {
+            Self::Command(command) => command.run(cx).await,
+            Self::Endpoint(endpoint) => endpoint.call(cx).await,
+        }
+    }
+}
+
+/// Works until told to stop.
+pub(crate) async fn run(args: WorkArgs, config: &Config, output: &Output) -> Result<()> {
+    let mut config = config.clone();
+    config.flag("worker.concurrency", "--concurrency", args.concurrency.as_deref())?;
+    config.flag("worker.lease", "--lease", args.lease.as_deref())?;
+    config.flag("worker.drain", "--drain", args.drain.as_deref())?;
+    config.flag("worker.grace", "--grace", args.grace.as_deref())?;
+    config.flag("worker.name", "--name", args.name.as_deref())?;
+    let handler = Arc::new(Handler::of(&args, config.span_ms("worker.grace"))?);
+    let mut queues: Vec<QueueName> = vec![];
+    for name in args.queues.iter().map(String::as_str).chain(config.names("worker.queues")) {
+        queues.push(parse::name(name)?);
+    }
+    let named: Vec<KindName> = args.kinds.iter().map(|k| parse::name(k)).collect::<Result<_>>()?;
+    if named.is_empty() && queues.is_empty() {
+        return Err(Failure::new(codes::INVALID_REQUEST, "neither a kind nor a queue is named")
+            .hint("add --kind hello, or --queue default to handle every kind in it"));
+    }
+    let timeout_ms = args.timeout.as_deref().map(parse::span).transpose()?;
+    let data = data::open_or_create(&config).await?;
+    let kinds = kinds(&*data.store, &named, &queues, timeout_ms).await?;
+    let tide = Tidegate::with_store(data.store.clone());
+    let worker = worker(&tide, &kinds, &queues, &handler, &config, args.quiet || output.json);
+    output.note(&opening(&kinds, &config, &data.target.shown()));
+    let report = if args.until_idle { worker.run_until_idle().await } else { worker.run().await };
+    let report = report.map_err(|e| match e.code {
+        codes::HANDLERS_MISSING => Failure::from(e).hint(
+            "name those kinds too with --kind, or leave --kind out and name the --queue: then every kind in it is handled",
+        ),
+        _ => e.into(),
+    })?;
+    data.close().await?;
+    output.answer(&json!({ "attempts": report }), || format!("Stopped: {report}."))
+}
+
+/// The kinds to handle, each with its settings if it is to be registered.
+async fn kinds(
+    store: &dyn Store,
+    named: &[KindName],
+    queues: &[QueueName],
+    timeout_ms: Option<i64>,
+) -> Result<Vec<(KindName, Option<KindSettings>)>> {
+    let known = store.kinds().await?;
+    if named.is_empty() {
+        let served = |k: &KindView| queues.contains(&k.settings.queue);
+        let found: Vec<_> = known.into_iter().filter(served).map(|k| (k.name, None)).collect();
+        let list: Vec<String> = queues.iter().map(ToString::to_string).collect();
+        if found.is_empty() {
+            return Err(Failure::new(codes::UNKNOWN_KIND, format!("no kind is registered in {}", list.join(", ")))
+                .hint("name one with --kind, and it is registered"));
+        }
+        return Ok(found);
+    }
+    let queue = queues.first().cloned().map_or_else(|| QueueName::new(DEFAULT_QUEUE), Ok)?;
+    let settings = |name: &KindName| {
+        let mut settings = KindSettings::new(queue.clone());
+        settings.timeout_ms = timeout_ms.unwrap_or(settings.timeout_ms);
+        (!known.iter().any(|k| k.name == *name)).then_some(settings)
+    };
+    Ok(named.iter().map(|name| (name.clone(), settings(name))).collect())
+}
+
+fn worker(
+    tide: &Tidegate,
+    kinds: &[(KindName, Option<KindSettings>)],
+    queues: &[QueueName],
+    handler: &Arc<Handler>,
+    config: &Config,
+    quiet: bool,
+) -> Worker {
+    let mut worker = Worker::new(tide)
+        .concurrency(config.count("worker.concurrency") as usize)
+        .lease(Millis(config.span_ms("worker.lease")))
+        .drain(Millis(config.span_ms("worker.drain")))
+        // Some room to notice that the command is gone after SIGKILL.
+        .grace(Millis(config.span_ms("worker.grace") + 1_000));
+    if let Some(name) = config.text("worker.name") {
+        worker = worker.name(name);
+    }
+    for (kind, settings) in kinds {
+        let handler = handler.clone();
+        worker = worker.handle_kind(kind.as_str(), settings.clone(), move |cx: Context| {
+            let handler = handler.clone();
+            async move {
+                let started = Instant::now();
+                let outcome = handler.handle(&cx).await;
+                if !quiet {
+                    say(&cx, &outcome, started);
+                }
+                outcome
+            }
+        });
+    }
+    // A queue must exist to be served; those of new kinds are made with them.
+    let made: Vec<&QueueName> = kinds.iter().filter_map(|(_, s)| s.as_ref().map(|s| &s.queue)).collect();
+    for queue in queues.iter().filter(|q| !made.contains(q)) {
+        worker = worker.queue(queue.as_str());
+    }
+    worker
+}
+
+fn opening(kinds: &[(KindName, Option<KindSettings>)], config: &Config, store: &str) -> String {
+    let names: Vec<&str> = kinds.iter().map(|(k, _)| k.as_str()).collect();
+    let new: Vec<&str> = kinds.iter().filter(|(_, s)| s.is_some()).map(|(k, _)| k.as_str()).collect();
+    let new = if new.is_empty() { String::new() } else { format!(" Registered {}.", new.join(", ")) };
+    format!(
+        "Working on {} at {store}, {} at a time.{new} Ctrl-C lets what runs finish; twice stops now.",
+        names.join(", "),
+        config.count("worker.concurrency")
+    )
+}
+
+/// One line about a job that ended, on standard error.
+fn say(cx: &Context, outcome: &Outcome, started: Instant) {
+    let what = match outcome {
+        Ok(_) => "done".to_owned(),
+        Err(failure) => sentence(failure),
+    };
+    let took = Millis(started.elapsed().as_millis() as i64);
+    // Nothing can be done where standard error is gone.
+    let _ = writeln!(std::io::stderr(), "{}  {}  {took}  {}", cx.id(), cx.kind(), clean(&what));
+}
+
+fn sentence(failure: &JobFailure) -> String {
+    if failure.is_snooze() {
+        format!("snoozed: {}", failure.message())
+    } else {
+        format!("failed: {}: {}", failure.code(), failure.message())
+    }
+}

@@ -1,0 +1,245 @@
+//! Every setting, in one table: its name in the file, what it holds, what it is where nobody says anything, the
+//! environment variable that names it, and what it is for. The file reader, the environment, `config show`, the checks
+//! and the documentation of settings are all made from it.
+
+use tidegate_core::limits;
+use tidegate_core::time::Millis;
+
+/// What a setting holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// Text.
+    Text,
+    /// The URL of a store, or a directory.
+    Store,
+    /// Text that is never shown.
+    Secret,
+    /// A file.
+    Path,
+    /// A whole number in this range.
+    Count(u64, u64),
+    /// A span such as `30s`, from this many milliseconds to that many.
+    Span(i64, i64),
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Names, as a list in the file or separated by commas elsewhere.
+    Names,
+}
+
+/// A setting.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setting {
+    /// Its name in the file: `section.name`, or `name` at the top.
+    pub(crate) key: &'static str,
+    /// What it holds.
+    pub(crate) holds: Holds,
+    /// What it is where nobody says anything.
+    pub(crate) default: Option<&'static str>,
+    /// Variables that name it; the first one wins.
+    pub(crate) env: &'static [&'static str],
+    /// What it is for.
+    pub(crate) help: &'static str,
+}
+
+const DAY_MS: i64 = 24 * 3_600_000;
+
+/// All settings, in the order in which they are shown.
+pub(crate) const SETTINGS: &[Setting] = &[
+    Setting {
+        key: "store",
+        holds: Holds::Store,
+        default: Some("./tidegate-data"),
+        env: &["TIDEGATE_STORE", "TIDEGATE_DATA"],
+        help: "where jobs live: a directory, sqlite:PATH, postgres://… or http://… of a server",
+    },
+    Setting {
+        key: "key",
+        holds: Holds::Secret,
+        default: None,
+        env: &["TIDEGATE_KEY"],
+        help: "API key for a store behind a server",
+    },
+    Setting {
+        key: "ca",
+        holds: Holds::Path,
+        default: None,
+        env: &["TIDEGATE_CA"],
+        help: "certificates (PEM) to trust beside the system's, for a store at https://…",
+    },
+    Setting {
+        key: "server.bind",
+        holds: Holds::Text,
+        default: Some("127.0.0.1:7433"),
+        env: &["TIDEGATE_BIND"],
+        help: "address and port that `serve` listens on",
+    },
+    Setting {
+        key: "server.role",
+        holds: Holds::Word(&["all", "api", "maintenance"]),
+        default: Some("all"),
+        env: &["TIDEGATE_ROLE"],
+        help: "what `serve` does: api, maintenance (promote, rescue, prune), or all",
+    },
+    Setting {
+        key: "server.tls_cert",
+        holds: Holds::Path,
+        default: None,
+        env: &["TIDEGATE_TLS_CERT"],
+        help: "certificate chain (PEM); with tls_key, `serve` speaks HTTPS",
+    },
+    Setting {
+        key: "server.tls_key",
+        holds: Holds::Path,
+        default: None,
+        env: &["TIDEGATE_TLS_KEY"],
+        help: "private key of the certificate (PEM)",
+    },
+    Setting {
+        key: "server.max_connections",
+        holds: Holds::Count(1, 1_000_000),
+        default: Some("16384"),
+        env: &["TIDEGATE_MAX_CONNECTIONS"],
+        help: "connections at a time; beyond that the longest idle one makes room",
+    },
+    Setting {
+        key: "server.max_body_bytes",
+        holds: Holds::Count(1_024, 1 << 30),
+        default: Some("16777216"),
+        env: &["TIDEGATE_MAX_BODY_BYTES"],
+        help: "largest request body",
+    },
+    Setting {
+        key: "server.requests_per_second",
+        holds: Holds::Count(1, 10_000_000),
+        default: None,
+        env: &["TIDEGATE_REQUESTS_PER_SECOND"],
+        help: "requests of one key or address; 10,000 unless said, as many as they like on loopback",
+    },
+    Setting {
+        key: "server.drain",
+        holds: Holds::Span(0, DAY_MS),
+        default: Some("10s"),
+        env: &["TIDEGATE_SERVER_DRAIN"],
+        help: "time that requests have to finish at shutdown",
+    },
+    Setting {
+        key: "worker.name",
+        holds: Holds::Text,
+        default: None,
+        env: &["TIDEGATE_WORKER_NAME"],
+        help: "name of the worker in leases and in `workers ls`; host and process id unless said",
+    },
+    Setting {
+        key: "worker.concurrency",
+        holds: Holds::Count(1, 100_000),
+        default: Some("10"),
+        env: &["TIDEGATE_CONCURRENCY"],
+        help: "jobs that `work` runs at a time",
+    },
+    Setting {
+        key: "worker.queues",
+        holds: Holds::Names,
+        default: None,
+        env: &["TIDEGATE_QUEUES"],
+        help: "queues that `work` serves beside those of its kinds",
+    },
+    Setting {
+        key: "worker.lease",
+        holds: Holds::Span(*limits::LEASE_MS.start(), *limits::LEASE_MS.end()),
+        default: Some("30s"),
+        env: &["TIDEGATE_LEASE"],
+        help: "how long a lease holds without a heartbeat; a crashed worker's jobs wait this long",
+    },
+    Setting {
+        key: "worker.drain",
+        holds: Holds::Span(0, limits::MAX_TIMEOUT_MS),
+        default: Some("45s"),
+        env: &["TIDEGATE_DRAIN"],
+        help: "time that jobs have to finish at shutdown",
+    },
+    Setting {
+        key: "worker.grace",
+        holds: Holds::Span(0, limits::MAX_TIMEOUT_MS),
+        default: Some("5s"),
+        env: &["TIDEGATE_GRACE"],
+        help: "time between asking a job to stop and killing it",
+    },
+    Setting {
+        key: "log.level",
+        holds: Holds::Word(&["off", "error", "warn", "info", "debug", "trace"]),
+        default: None,
+        env: &["TIDEGATE_LOG"],
+        help: "log lines on standard error: error unless said; info for serve and work",
+    },
+];
+
+/// The setting of this name.
+pub(crate) fn find(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|s| s.key == key)
+}
+
+/// Sections of the file.
+pub(crate) fn sections() -> impl Iterator<Item = &'static str> {
+    let mut seen: Vec<&'static str> = SETTINGS.iter().filter_map(|s| Some(s.key.split_once('.')?.0)).collect();
+    seen.dedup();
+    seen.into_iter()
+}
+
+impl Holds {
+    /// What is expected, for a message.
+    pub(crate) fn expected(self) -> String {
+        match self {
+            Self::Text | Self::Secret => "text".into(),
+            Self::Store => "a directory, sqlite:PATH, postgres://… or http://…".into(),
+            Self::Path => "a path".into(),
+            Self::Count(from, to) => format!("a whole number from {from} to {to}"),
+            Self::Span(from, to) => format!("a span such as \"30s\", from {} to {}", Millis(from), Millis(to)),
+            Self::Word(words) => format!("one of {}", words.join(", ")),
+            Self::Names => "a list of names".into(),
+        }
+    }
+
+    /// Says what is wrong with a value, if anything.
+    pub(crate) fn check(self, text: &str) -> Result<(), String> {
+        let refuse = || {
+            let shown: String = text.chars().take(60).collect();
+            Err(format!("{shown:?} is not {}", self.expected()))
+        };
+        match self {
+            Self::Text | Self::Path | Self::Store if text.trim().is_empty() => refuse(),
+            Self::Secret if text.trim().is_empty() => Err("it is empty".into()),
+            Self::Text | Self::Path | Self::Secret | Self::Names => Ok(()),
+            Self::Store => crate::data::Target::parse(text).map(drop),
+            Self::Count(from, to) => match text.parse::<u64>() {
+                Ok(n) if (from..=to).contains(&n) => Ok(()),
+                _ => refuse(),
+            },
+            Self::Span(from, to) => match text.parse::<Millis>() {
+                Ok(Millis(ms)) if (from..=to).contains(&ms) => Ok(()),
+                _ => refuse(),
+            },
+            Self::Word(words) if words.contains(&text) => Ok(()),
+            Self::Word(_) => refuse(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_and_variables_are_used_once_and_defaults_pass_their_own_check() {
+        let keys: HashSet<_> = SETTINGS.iter().map(|s| s.key).collect();
+        let variables: Vec<_> = SETTINGS.iter().flat_map(|s| s.env).collect();
+        assert_eq!(keys.len(), SETTINGS.len());
+        assert_eq!(variables.iter().collect::<HashSet<_>>().len(), variables.len());
+        for setting in SETTINGS {
+            assert_eq!(setting.default.map_or(Ok(()), |d| setting.holds.check(d)), Ok(()), "{}", setting.key);
+            assert!(setting.key.split('.').count() <= 2 && !setting.help.is_empty());
+        }
+        assert_eq!(sections().collect::<Vec<_>>(), ["server", "worker", "log"]);
+    }
+}

@@ -1,0 +1,138 @@
+//! A small HTTP client for endpoints that handle jobs: bounded answers, no redirects, no cookies.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::Uri;
+use hyper::body::Bytes;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client as Pool;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+/// Longest time to reach an endpoint.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Idle connections kept per endpoint.
+const IDLE: usize = 64;
+
+/// Keeps connections and sends requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    pool: Pool<HttpsConnector<HttpConnector>, Full<Bytes>>,
+}
+
+/// What is sent.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) method: &'static str,
+    pub(crate) url: &'a str,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: String,
+    /// Largest answer that is read.
+    pub(crate) max_answer: usize,
+}
+
+/// What is answered.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    retry_after: Option<String>,
+    pub(crate) text: String,
+}
+
+impl Client {
+    /// A client that trusts what this machine trusts.
+    pub(crate) fn new(secure: bool) -> Result<Self, String> {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT));
+        connector.set_nodelay(true);
+        connector.enforce_http(false);
+        let mut roots = rustls::RootCertStore::empty();
+        if secure {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|e| format!("TLS cannot be set up: {e}"))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let https =
+            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(connector);
+        let pool = Pool::builder(TokioExecutor::new()).pool_max_idle_per_host(IDLE).build(https);
+        Ok(Self { pool })
+    }
+
+    /// Says what is wrong with a URL, if anything.
+    pub(crate) fn check(url: &str) -> Result<(), String> {
+        let shown: String = url.chars().take(100).collect();
+        let uri: Uri = url.parse().map_err(|e| format!("{shown:?} is not a URL: {e}"))?;
+        let web = matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|h| !h.is_empty());
+        if web { Ok(()) } else { Err(format!("{shown:?} is not an http:// or https:// URL")) }
+    }
+
+    /// Sends a request and reads the whole answer.
+    pub(crate) async fn send(&self, request: Request<'_>) -> Result<Response, String> {
+        let mut built = hyper::Request::builder().method(request.method).uri(request.url);
+        for (name, value) in request.headers {
+            built = built.header(name, value);
+        }
+        let built = built.body(Full::new(Bytes::from(request.body))).map_err(|e| format!("no request: {e}"))?;
+        let answer = self.pool.request(built).await.map_err(|e| causes(&e))?;
+        let status = answer.status().as_u16();
+        let header = answer.headers().get("retry-after").and_then(|v| v.to_str().ok());
+        let retry_after = header.map(str::to_owned);
+        let body = Limited::new(answer.into_body(), request.max_answer).collect().await;
+        let body = body.map_err(|e| format!("the answer ({status}) could not be read: {e}"))?.to_bytes();
+        Ok(Response { status, retry_after, text: String::from_utf8_lossy(&body).into_owned() })
+    }
+}
+
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}
+
+impl Response {
+    /// How long to stay away, as seconds or as a date.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let text = self.retry_after.as_deref()?.trim();
+        if let Ok(seconds) = text.parse::<u64>() {
+            return Some(Duration::from_secs(seconds));
+        }
+        let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text.replace("GMT", "+0000")).ok()?;
+        let ms = at.as_millisecond() - jiff::Timestamp::now().as_millisecond();
+        Some(Duration::from_millis(ms.max(0) as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(retry_after: &str) -> Response {
+        Response { status: 503, retry_after: Some(retry_after.into()), text: String::new() }
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        assert_eq!(response("30").retry_after(), Some(Duration::from_secs(30)));
+        assert_eq!(response("Fri, 31 Dec 1999 23:59:59 GMT").retry_after(), Some(Duration::ZERO));
+        let later = response("Fri, 31 Dec 2100 23:59:59 GMT").retry_after().unwrap();
+        assert!(later > Duration::from_secs(86_400));
+        assert_eq!(response("soon").retry_after(), None);
+    }
+
+    #[test]
+    fn urls_are_checked_before_anything_is_sent() {
+        assert!(Client::check("http://127.0.0.1:9/jobs").is_ok());
+        for bad in ["ftp://x", "/jobs", "http://", "http://a b"] {
+            assert!(Client::check(bad).is_err(), "{bad}");
+        }
+    }
+}
