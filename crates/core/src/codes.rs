@@ -131,6 +131,8 @@ codes! {
         "open it again";
     STORE_NEWER = "TG5005", Unreachable, "the store was written by a newer version",
         "upgrade this program, or restore a backup made by this version";
+    STORE_UNREACHABLE = "TG5010", Unreachable, "the database cannot be reached",
+        "check that it runs and that the URL, the password and the network are right; Tidegate reconnects by itself";
 }
 
 /// Finds a code by its id.
