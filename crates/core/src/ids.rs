@@ -1,11 +1,12 @@
 //! Ids and names. Every one is a type of its own and is checked when it is made, so the rest of the code never
 //! meets a queue called `'; DROP TABLE`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::codes::{self, Code};
@@ -228,9 +229,9 @@ impl fmt::Display for UniqueKey {
     }
 }
 
-/// Id of a job: a UUIDv7, shown as `job_` and 26 letters and digits (Crockford base 32).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// Id of a job: a UUIDv7, shown as `job_` and 26 letters and digits (Crockford base 32). Formats that are not for
+/// people get its 16 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(Uuid);
 
 const CROCKFORD: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
@@ -301,16 +302,22 @@ impl FromStr for JobId {
     }
 }
 
-impl TryFrom<String> for JobId {
-    type Error = InvalidName;
-    fn try_from(s: String) -> Result<Self, InvalidName> {
-        s.parse()
+impl Serialize for JobId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return serializer.collect_str(self);
+        }
+        self.0.into_bytes().serialize(serializer)
     }
 }
 
-impl From<JobId> for String {
-    fn from(id: JobId) -> Self {
-        id.to_string()
+impl<'de> Deserialize<'de> for JobId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            let text = Cow::<str>::deserialize(deserializer)?;
+            return text.parse().map_err(serde::de::Error::custom);
+        }
+        <[u8; 16]>::deserialize(deserializer).map(|bytes| Self(Uuid::from_bytes(bytes)))
     }
 }
 

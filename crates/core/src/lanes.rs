@@ -12,8 +12,18 @@
 //!
 //! The scheduler is memory only. Stores rebuild it from their rows; virtual times start anew then.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+mod claims;
+mod explain;
+mod parks;
+mod window;
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde::{Deserialize, Serialize};
+
+pub use self::claims::{Appetite, Picked, SuspectPick, SuspectRoom};
+use self::parks::scopes_of;
+pub use self::window::Window;
 use crate::ids::{ConnectorName, GroupKey, QueueName, Seq};
 use crate::job::{Park, ParkScope, Priority};
 use crate::limits::LANE_QUANTUM;
@@ -21,15 +31,15 @@ use crate::registry::{Limiter, QueueSettings};
 use crate::time::Timestamp;
 
 /// Number of a queue in a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct QueueId(pub u32);
 
 /// Number of a lane in a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LaneId(pub u32);
 
 /// What a lane is made of.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LaneKey {
     /// The queue.
     pub queue: QueueId,
@@ -58,74 +68,6 @@ pub enum Blocked {
     },
 }
 
-/// Starts within the last window, oldest first: exact, and bounded by the limiter's `max`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Window {
-    starts: VecDeque<(Timestamp, u32)>,
-    total: u32,
-}
-
-impl Window {
-    /// A window with these starts, as a store kept them.
-    pub fn from_starts(starts: impl IntoIterator<Item = (Timestamp, u32)>) -> Self {
-        let mut window = Self::default();
-        for (at, n) in starts {
-            window.record(at, n);
-        }
-        window
-    }
-
-    /// The starts, oldest first.
-    pub fn starts(&self) -> impl Iterator<Item = (Timestamp, u32)> + '_ {
-        self.starts.iter().copied()
-    }
-
-    fn drop_old(&mut self, limiter: Limiter, now: Timestamp) {
-        while let Some(&(at, n)) = self.starts.front() {
-            if now.since(at) < limiter.per_ms {
-                break;
-            }
-            self.starts.pop_front();
-            self.total -= n;
-        }
-    }
-
-    fn free(&mut self, limiter: Limiter, now: Timestamp) -> u32 {
-        self.drop_old(limiter, now);
-        limiter.max.saturating_sub(self.total)
-    }
-
-    /// When the next start is allowed, if not now.
-    fn free_at(&self, limiter: Limiter) -> Option<Timestamp> {
-        let mut over = (self.total + 1).checked_sub(limiter.max)?;
-        for &(at, n) in &self.starts {
-            if over == 0 {
-                break;
-            }
-            if n >= over {
-                return Some(at.plus_ms(limiter.per_ms));
-            }
-            over -= n;
-        }
-        None
-    }
-
-    fn record(&mut self, now: Timestamp, n: u32) {
-        self.total += n;
-        match self.starts.back_mut() {
-            Some((at, k)) if *at >= now => *k += n,
-            _ => self.starts.push_back((now, n)),
-        }
-    }
-
-    /// The clock went back: nothing may lie ahead of it, or capacity would be held for longer than a window.
-    fn rebase(&mut self, now: Timestamp) {
-        for (at, _) in &mut self.starts {
-            *at = (*at).min(now);
-        }
-    }
-}
-
 #[derive(Debug)]
 struct Queue {
     name: QueueName,
@@ -151,7 +93,7 @@ struct Queue {
 
 impl Queue {
     /// Places free now: the smaller of concurrency and limiter.
-    fn free(&mut self, now: Timestamp) -> u32 {
+    fn free(&self, now: Timestamp) -> u32 {
         if self.parks > 0 {
             return 0;
         }
@@ -208,50 +150,8 @@ struct Group {
     lanes: BTreeSet<LaneId>,
 }
 
-/// A job picked by a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Picked {
-    /// The job.
-    pub seq: Seq,
-    /// Its lane.
-    pub lane: LaneId,
-    /// When it became ready.
-    pub ready_at: Timestamp,
-}
-
-/// What a claimer may take.
-#[derive(Debug)]
-pub struct Appetite<'a> {
-    /// The queues it serves, each with the most it takes from it.
-    pub queues: &'a [(QueueId, u32)],
-    /// Most jobs in all.
-    pub max: u32,
-}
-
-/// Whether a process may run a suspect now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SuspectRoom {
-    /// It runs one already.
-    None,
-    /// It runs other jobs.
-    Shared,
-    /// It runs nothing.
-    Alone,
-}
-
-/// What a claim for a suspect found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SuspectPick {
-    /// No suspect may run.
-    Nothing,
-    /// This one must run alone; the process has to finish what it runs first.
-    DrainFirst(LaneId, Seq),
-    /// This one, in a lease of its own.
-    Run(Picked, Exclusive),
-}
-
 /// Whether a suspect must be alone in its process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Exclusive(pub bool);
 
 /// The scheduler.
@@ -268,11 +168,6 @@ pub struct Lanes {
     park_ends: BTreeSet<(Timestamp, ParkScope, String)>,
     ageing: BTreeSet<(Timestamp, LaneId)>,
 }
-
-/// Jobs of a lane that are looked at for the oldest one.
-const HEADS: usize = 64;
-
-const QUEUE_STEP: u64 = 1 << 20;
 
 impl Lanes {
     // ---- queues ----
@@ -327,51 +222,6 @@ impl Lanes {
     /// Running jobs of a queue.
     pub fn running_count(&self, queue: QueueId) -> u32 {
         self.queues.get(&queue).map_or(0, |q| q.running)
-    }
-
-    /// What keeps the whole queue from starting a job now, parks aside.
-    pub fn blocked(&self, queue: QueueId, now: Timestamp) -> Option<Blocked> {
-        let q = self.queues.get(&queue)?;
-        if let Some(limit) = q.settings.concurrency.filter(|&c| q.running >= c) {
-            return Some(Blocked::Concurrency { limit });
-        }
-        let limiter = q.settings.limiter?;
-        let free_at = q.window.free_at(limiter).filter(|t| *t > now)?;
-        Some(Blocked::Limiter { limiter, free_at })
-    }
-
-    /// When the job that is `ahead` places behind the head may start as far as the limiter is concerned.
-    pub fn limiter_allows(&self, queue: QueueId, ahead: u64, now: Timestamp) -> Option<Timestamp> {
-        let q = self.queues.get(&queue)?;
-        let limiter = q.settings.limiter?;
-        let max = u64::from(limiter.max);
-        let used = q
-            .window
-            .starts()
-            .filter(|(at, _)| now.since(*at) < limiter.per_ms)
-            .map(|(_, n)| u64::from(n))
-            .sum::<u64>();
-        let windows = (used.min(max) + ahead) / max;
-        let base = q.window.starts().next().map_or(now, |(at, _)| at);
-        Some(if windows == 0 { now } else { base.plus_ms(limiter.per_ms * windows as i64).max(now) })
-    }
-
-    /// The oldest ready job of a queue, by the time it became ready. Looks at the front of each lane.
-    pub fn oldest_ready(&self, queue: QueueId) -> Option<Timestamp> {
-        let heads = |lane: &Lane| {
-            // Jobs that came back stand in front of older ones; a few looks find the oldest.
-            let ready = lane.ready.values().take(HEADS).copied().min();
-            let suspect = lane.suspects.first_key_value().map(|(_, s)| s.ready_at);
-            ready.into_iter().chain(suspect).min()
-        };
-        self.lanes.values().filter(|l| l.key.queue == queue).filter_map(heads).min()
-    }
-
-    /// Groups of a queue that have ready jobs and are parked.
-    pub fn parked_groups(&self, queue: QueueId) -> usize {
-        let parked =
-            |l: &&Lane| l.key.queue == queue && l.parks > 0 && !(l.ready.is_empty() && l.suspects.is_empty());
-        self.lanes.values().filter(parked).map(|l| &l.key.group).collect::<BTreeSet<_>>().len()
     }
 
     // ---- lanes ----
@@ -465,15 +315,28 @@ impl Lanes {
     /// Takes a ready job out, because it was cancelled, moved or erased. False if it is not ready in this lane.
     pub fn remove_ready(&mut self, lane: LaneId, seq: Seq, now: Timestamp) -> bool {
         let Some(l) = self.lanes.get_mut(&lane) else { return false };
-        l.passed_head = None;
         if l.ready.remove(&seq).is_none() && l.suspects.remove(&seq).is_none() {
             return false;
         }
+        l.passed_head = None;
         if let Some(q) = self.queues.get_mut(&l.key.queue) {
             q.ready -= 1;
         }
         self.refresh(lane, now);
         true
+    }
+
+    /// Every lane.
+    pub fn all(&self) -> impl Iterator<Item = (LaneId, &LaneKey)> {
+        self.lanes.iter().map(|(id, lane)| (*id, &lane.key))
+    }
+
+    /// Ready jobs of a lane; suspects with how they must run.
+    pub fn ready_in(&self, lane: LaneId) -> impl Iterator<Item = (Seq, Option<Exclusive>)> {
+        let lane = self.lanes.get(&lane);
+        let ordinary = lane.into_iter().flat_map(|l| l.ready.keys().map(|seq| (*seq, None)));
+        let suspects = lane.into_iter().flat_map(|l| l.suspects.iter());
+        ordinary.chain(suspects.map(|(seq, s)| (*seq, Some(Exclusive(s.exclusive)))))
     }
 
     /// Whether the job is ready in this lane.
@@ -520,212 +383,18 @@ impl Lanes {
         }
     }
 
-    // ---- claims ----
-
-    /// Picks jobs within every limit. What is picked counts as running from now on.
-    pub fn claim(&mut self, appetite: &Appetite<'_>, now: Timestamp) -> Vec<Picked> {
-        let mut picked = Vec::with_capacity(appetite.max.min(1_024) as usize);
-        let mut room: Vec<(QueueId, u32)> = appetite.queues.to_vec();
-        self.level_queues(appetite.queues);
-        while (picked.len() as u32) < appetite.max {
-            let Some(slot) = self.next_queue(&room, now) else { break };
-            let (queue_id, queue_room) = &mut room[slot];
-            let left = appetite.max - picked.len() as u32;
-            let taken = self.visit(*queue_id, left.min(*queue_room), now, &mut picked);
-            *queue_room -= taken;
-            if taken == 0 {
-                break;
-            }
-        }
-        picked
-    }
-
-    /// Lets queues that woke start level with those they share this worker with: neither punished for having been
-    /// idle, nor rewarded.
-    fn level_queues(&mut self, queues: &[(QueueId, u32)]) {
-        let vtimes = |woken: bool| {
-            let of = move |q: &&Queue| q.woken == woken && !q.active.is_empty();
-            queues.iter().filter_map(|(id, _)| self.queues.get(id)).filter(of).map(|q| q.vtime)
-        };
-        let Some(start) = vtimes(false).min().or_else(|| vtimes(true).max()) else { return };
-        for (id, _) in queues {
-            if let Some(q) = self.queues.get_mut(id).filter(|q| q.woken && !q.active.is_empty()) {
-                q.vtime = q.vtime.max(start);
-                q.woken = false;
-            }
-        }
-    }
-
-    /// The queue to visit: best level first, then the smallest virtual time.
-    fn next_queue(&mut self, room: &[(QueueId, u32)], now: Timestamp) -> Option<usize> {
-        let mut best: Option<((u8, u64, QueueId), usize)> = None;
-        for (slot, (id, left)) in room.iter().enumerate() {
-            let Some(q) = self.queues.get_mut(id).filter(|_| *left > 0) else { continue };
-            let Some(&(level, _, _)) = q.active.first() else { continue };
-            let rank = (level, q.vtime, *id);
-            if best.as_ref().is_none_or(|(b, _)| rank < *b) && q.free(now) > 0 {
-                best = Some((rank, slot));
-            }
-        }
-        best.map(|(_, slot)| slot)
-    }
-
-    /// Takes up to a quantum from the first active lane of a queue.
-    fn visit(&mut self, queue_id: QueueId, most: u32, now: Timestamp, picked: &mut Vec<Picked>) -> u32 {
-        let Some(queue) = self.queues.get_mut(&queue_id) else { return 0 };
-        let free = queue.free(now);
-        let Some(&(level, vtime, lane_id)) = queue.active.first() else { return 0 };
-        let Some(lane) = self.lanes.get_mut(&lane_id) else { return 0 };
-        let Some(group) = self.groups.get_mut(&(queue_id, lane.key.group.clone())) else { return 0 };
-        let group_free = group_limit(&queue.settings, &lane.key.group)
-            .map_or(u32::MAX, |l| l.saturating_sub(group.running));
-        let k = most.min(free).min(group_free).min(LANE_QUANTUM).min(lane.ready.len() as u32);
-        lane.passed_head = None;
-        for _ in 0..k {
-            if let Some((seq, ready_at)) = lane.ready.pop_first() {
-                picked.push(Picked { seq, lane: lane_id, ready_at });
-            }
-        }
-        let here = usize::from(level - 1);
-        let base = usize::from(lane.key.priority.level() - 1);
-        queue.pass(here, vtime, k);
-        lane.vtime[here] = vtime + u64::from(k);
-        if here != base {
-            lane.vtime[base] += u64::from(k);
-        }
-        queue.vtime += u64::from(k) * QUEUE_STEP / u64::from(queue.settings.weight);
-        queue.ready -= u64::from(k);
-        queue.running += k;
-        if queue.settings.limiter.is_some() {
-            queue.window.record(now, k);
-        }
-        group.running += k;
-        let full = group_limit(&queue.settings, &lane.key.group).is_some_and(|l| group.running >= l);
-        if full {
-            for id in group.lanes.clone() {
-                self.refresh(id, now);
-            }
-        } else {
-            self.refresh(lane_id, now);
-        }
-        k
-    }
-
-    /// Picks one suspect, to run in a lease of its own.
-    pub fn claim_suspect(
-        &mut self,
-        queues: &[(QueueId, u32)],
-        room: SuspectRoom,
-        now: Timestamp,
-    ) -> SuspectPick {
-        if room == SuspectRoom::None {
-            return SuspectPick::Nothing;
-        }
-        for (id, left) in queues {
-            let Some(queue) = self.queues.get_mut(id).filter(|_| *left > 0) else { continue };
-            let Some(&(seq, lane_id)) = queue.suspects.first() else { continue };
-            if queue.free(now) == 0 {
-                continue;
-            }
-            let Some(lane) = self.lanes.get_mut(&lane_id) else { continue };
-            let Some(&Suspect { ready_at, exclusive }) = lane.suspects.get(&seq) else { continue };
-            if exclusive && room != SuspectRoom::Alone {
-                return SuspectPick::DrainFirst(lane_id, seq);
-            }
-            lane.suspects.remove(&seq);
-            queue.ready -= 1;
-            if queue.settings.limiter.is_some() {
-                queue.window.record(now, 1);
-            }
-            self.shift_running(lane_id, true, now);
-            self.refresh(lane_id, now);
-            return SuspectPick::Run(Picked { seq, lane: lane_id, ready_at }, Exclusive(exclusive));
-        }
-        SuspectPick::Nothing
-    }
-
-    // ---- parks ----
-
-    /// Adds a park, or replaces the one of the same scope and owner.
-    pub fn park(&mut self, park: Park, now: Timestamp) {
-        self.unpark(&park.scope, &park.by, now);
-        if let Some(until) = park.until {
-            self.park_ends.insert((until, park.scope.clone(), park.by.clone()));
-        }
-        self.shift_parks(&park.scope, true, now);
-        self.parks.insert((park.scope.clone(), park.by.clone()), park);
-    }
-
-    /// Removes a park; the others stay.
-    pub fn unpark(&mut self, scope: &ParkScope, by: &str, now: Timestamp) -> Option<Park> {
-        let park = self.parks.remove(&(scope.clone(), by.to_owned()))?;
-        if let Some(until) = park.until {
-            self.park_ends.remove(&(until, scope.clone(), by.to_owned()));
-        }
-        self.shift_parks(scope, false, now);
-        Some(park)
-    }
-
-    fn shift_parks(&mut self, scope: &ParkScope, up: bool, now: Timestamp) {
-        let shift = |n: &mut u32| *n = if up { *n + 1 } else { n.saturating_sub(1) };
-        let lanes = match scope {
-            ParkScope::Queue(name) => {
-                if let Some(q) = self.queue_ids.get(name).and_then(|id| self.queues.get_mut(id)) {
-                    shift(&mut q.parks);
-                }
-                return;
-            }
-            ParkScope::Group(g) | ParkScope::GroupOnConnector(g, _) => self.lanes_of_group.get(g),
-            ParkScope::Connector(c) => self.lanes_of_connector.get(c),
-        };
-        for id in lanes.cloned().unwrap_or_default() {
-            let Some(lane) = self.lanes.get_mut(&id) else { continue };
-            if let ParkScope::GroupOnConnector(_, c) = scope
-                && lane.key.connector.as_ref() != Some(c)
-            {
-                continue;
-            }
-            shift(&mut lane.parks);
-            self.refresh(id, now);
-        }
-    }
-
-    /// All parks.
-    pub fn parks(&self) -> impl Iterator<Item = &Park> {
-        self.parks.values()
-    }
-
-    /// The parks that cover a lane.
-    pub fn parks_of(&self, lane: LaneId) -> Vec<&Park> {
-        let Some(key) = self.lane_key(lane) else { return vec![] };
-        let queue = self.queues.get(&key.queue).map(|q| ParkScope::Queue(q.name.clone()));
-        scopes_of(key).into_iter().chain(queue).flat_map(|scope| self.parks_on(scope)).collect()
-    }
-
-    /// The parks of exactly this scope.
-    fn parks_on(&self, scope: ParkScope) -> impl Iterator<Item = &Park> {
-        let first = (scope.clone(), String::new());
-        self.parks.range(first..).take_while(move |((s, _), _)| *s == scope).map(|(_, park)| park)
-    }
-
-    /// Parks of a queue itself: pauses.
-    pub fn parks_of_queue(&self, name: &QueueName) -> Vec<&Park> {
-        self.parks.values().filter(|p| matches!(&p.scope, ParkScope::Queue(q) if q == name)).collect()
-    }
-
     // ---- time ----
 
-    /// Ends the parks whose time has come and lets lanes age. Returns the ended parks.
-    pub fn advance(&mut self, now: Timestamp) -> Vec<Park> {
-        let mut ended = vec![];
-        while let Some((_, scope, by)) = self.park_ends.first().filter(|(until, _, _)| *until <= now).cloned()
-        {
-            ended.extend(self.unpark(&scope, &by, now));
-        }
+    /// Whether a lane has waited long enough to rise.
+    pub fn ages(&self, now: Timestamp) -> bool {
+        self.ageing.first().is_some_and(|(at, _)| *at <= now)
+    }
+
+    /// Lets lanes rise that have waited long enough.
+    pub fn age(&mut self, now: Timestamp) {
         while let Some(&(_, lane)) = self.ageing.first().filter(|(at, _)| *at <= now) {
             self.refresh(lane, now);
         }
-        ended
     }
 
     /// The clock went back.
@@ -753,33 +422,6 @@ impl Lanes {
             q.window.free_at(q.settings.limiter?).filter(|at| *at > now)
         });
         limiter.chain(park).min()
-    }
-
-    // ---- explanations ----
-
-    /// Running jobs and limit of the lane's group, if it has a limit.
-    pub fn group_load(&self, lane: LaneId) -> Option<(u32, u32)> {
-        let key = self.lane_key(lane)?;
-        let limit = group_limit(&self.queues.get(&key.queue)?.settings, &key.group)?;
-        Some((self.groups.get(&(key.queue, key.group.clone()))?.running, limit))
-    }
-
-    /// Running jobs of a group in a queue.
-    pub fn group_running(&self, queue: QueueId, group: &GroupKey) -> u32 {
-        self.groups.get(&(queue, group.clone())).map_or(0, |g| g.running)
-    }
-
-    /// Ready jobs that are served before this one: (of better level in the queue, in its own lane). Counts at most
-    /// `bound` in its own lane.
-    pub fn ahead(&self, lane: LaneId, seq: Seq, bound: usize) -> (u64, u64) {
-        let Some(l) = self.lanes.get(&lane) else { return (0, 0) };
-        let own = l.ready.range(..seq).take(bound).count() as u64;
-        let level = l.active.map_or(l.key.priority.level(), |(level, _)| level);
-        let better = self.queues.get(&l.key.queue).map_or(0, |q| {
-            let lanes = q.active.iter().take_while(|(other, _, _)| *other < level).take(bound);
-            lanes.filter_map(|(_, _, id)| self.lanes.get(id)).map(|l| l.ready.len() as u64).sum()
-        });
-        (better, own)
     }
 
     // ---- keeping the active set true ----
@@ -839,16 +481,6 @@ impl Lanes {
             lane.age_at = age_at;
         }
     }
-}
-
-/// The scopes, other than its queue, whose parks cover a lane.
-fn scopes_of(key: &LaneKey) -> Vec<ParkScope> {
-    let mut scopes = vec![ParkScope::Group(key.group.clone())];
-    if let Some(c) = &key.connector {
-        scopes.push(ParkScope::Connector(c.clone()));
-        scopes.push(ParkScope::GroupOnConnector(key.group.clone(), c.clone()));
-    }
-    scopes
 }
 
 fn group_limit(settings: &QueueSettings, group: &GroupKey) -> Option<u32> {

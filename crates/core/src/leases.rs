@@ -2,9 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::ids::{LeaseId, ProcessId, Seq, WorkerId};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{JobId, LeaseId, ProcessId, Seq, WorkerId};
 use crate::lanes::{Exclusive, LaneId, SuspectRoom};
 use crate::time::Timestamp;
+
+/// Number of a kind in a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct KindId(pub u32);
+
+/// Number of a tenant in a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TenantNo(pub u32);
 
 /// A lease over a batch of jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +42,12 @@ pub struct Lease {
 pub struct Running {
     /// The lease it is held under.
     pub lease: LeaseId,
+    /// Its id.
+    pub id: JobId,
+    /// Its kind.
+    pub kind: KindId,
+    /// Whose it is.
+    pub tenant: Option<TenantNo>,
     /// The lane it was enqueued to: its queue and group.
     pub lane: LaneId,
     /// Number of this attempt.
@@ -95,7 +111,8 @@ impl Leases {
         self.running.get(&seq).is_some_and(|r| r.lease == lease)
     }
 
-    /// Marks a running job as to be cancelled.
+    /// Marks a running job as to be cancelled. False if it does not run.
+    #[must_use]
     pub fn request_cancel(&mut self, seq: Seq) -> bool {
         self.running.get_mut(&seq).map(|r| r.cancel_requested = true).is_some()
     }
@@ -125,12 +142,19 @@ impl Leases {
         }
     }
 
-    /// Extends a lease. False if it is gone.
-    pub fn extend(&mut self, id: LeaseId, now: Timestamp) -> bool {
+    /// When a lease would end if it were extended now; `None` if it is gone.
+    pub fn extended(&self, id: LeaseId, now: Timestamp) -> Option<Timestamp> {
+        let lease = self.by_id.get(&id)?;
+        Some(lease.until.max(now.plus_ms(lease.length_ms)))
+    }
+
+    /// Moves the end of a lease. False if it is gone.
+    #[must_use]
+    pub fn set_end(&mut self, id: LeaseId, until: Timestamp) -> bool {
         let Some(lease) = self.by_id.get_mut(&id) else { return false };
         self.by_expiry.remove(&(lease.until, id));
-        lease.until = lease.until.max(now.plus_ms(lease.length_ms));
-        self.by_expiry.insert((lease.until, id));
+        lease.until = until;
+        self.by_expiry.insert((until, id));
         true
     }
 
@@ -160,18 +184,9 @@ impl Leases {
     }
 
     /// The clock went back: no lease may last longer than its length from now, or a dead worker's jobs would wait
-    /// for as long as the clock jumped. Returns the leases whose end moved.
-    pub fn rebase(&mut self, now: Timestamp) -> Vec<(LeaseId, Timestamp)> {
-        let mut moved = vec![];
-        for lease in self.by_id.values_mut() {
-            let latest = now.plus_ms(lease.length_ms);
-            if lease.until > latest {
-                self.by_expiry.remove(&(lease.until, lease.id));
-                lease.until = latest;
-                self.by_expiry.insert((latest, lease.id));
-                moved.push((lease.id, latest));
-            }
-        }
-        moved
+    /// for as long as the clock jumped. The leases whose end has to move, and where to.
+    pub fn beyond(&self, now: Timestamp) -> Vec<(LeaseId, Timestamp)> {
+        let end = |lease: &Lease| now.plus_ms(lease.length_ms);
+        self.by_id.values().filter(|l| l.until > end(l)).map(|l| (l.id, end(l))).collect()
     }
 }

@@ -8,20 +8,14 @@ use tidegate_core::ids::{
 };
 use tidegate_core::job::{DeadLetter, LogLine, Park, ParkScope, Progress, ScheduledBecause, State, Unique};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
+use tidegate_core::leases::Lease;
+pub use tidegate_core::leases::{KindId, TenantNo};
 use tidegate_core::payload::Payload;
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::retry::RetryPolicy;
 use tidegate_core::time::Timestamp;
 
 use crate::Result;
-
-/// Number of a kind in a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct KindId(pub u32);
-
-/// Number of a tenant in a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TenantNo(pub u32);
 
 /// The part of a job that never changes while it lives.
 #[derive(Debug, Clone, PartialEq)]
@@ -148,6 +142,21 @@ pub struct LeaseRow {
     pub jobs: Vec<Seq>,
 }
 
+impl From<&Lease> for LeaseRow {
+    fn from(lease: &Lease) -> Self {
+        Self {
+            id: lease.id,
+            worker: lease.worker.clone(),
+            process: lease.process,
+            since: lease.since,
+            until: lease.until,
+            length_ms: lease.length_ms,
+            lone: lease.lone.map(|exclusive| exclusive.0),
+            jobs: lease.jobs.iter().copied().collect(),
+        }
+    }
+}
+
 /// Who holds a unique key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UniqueRow {
@@ -219,8 +228,43 @@ pub struct Names {
     pub starts: Vec<(QueueId, Timestamp, u32)>,
 }
 
+/// Rows that an operation is about to read one by one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// With [`JobRows::job`], and perhaps [`JobRows::head`].
+    pub jobs: Vec<Seq>,
+    /// With [`JobRows::head`] alone.
+    pub heads: Vec<Seq>,
+    /// With [`JobRows::state`]; all of them have one.
+    pub states: Vec<Seq>,
+    /// With [`TimeRows::done`]; few may have one.
+    pub done: Vec<Seq>,
+}
+
+/// What an operation is about to look up one by one. Most of it may not exist.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LookUps {
+    /// With [`JobRows::find_job`].
+    pub ids: Vec<JobId>,
+    /// With [`ClaimRows::unique`].
+    pub keys: Vec<(KindId, UniqueKey)>,
+}
+
 /// Rows of jobs.
 pub trait JobRows {
+    /// Whether reading is a long way, so that it pays to say in advance what is going to be read. The hints are not
+    /// even computed otherwise.
+    const PREFETCHES: bool = false;
+    /// Says what is going to be read. What is fetched now is good until the commit, but for what is written until then.
+    fn will_read(&mut self, reads: &Reads) -> Result<()> {
+        let _ = reads;
+        Ok(())
+    }
+    /// Says what is going to be looked up.
+    fn will_look_up(&mut self, look_ups: &LookUps) -> Result<()> {
+        let _ = look_ups;
+        Ok(())
+    }
     /// Adds a job. An id that exists is an error that ends the commit.
     fn insert_job(&mut self, seq: Seq, row: &JobRow) -> Result<()>;
     /// Reads a job.
@@ -244,7 +288,8 @@ pub trait JobRows {
         after: Seq,
         scan: usize,
     ) -> Result<(Vec<Seq>, Option<Seq>)>;
-    /// The first number that was never reserved for a job.
+    /// The first number that was never reserved for a job. Rows that keep the machine's
+    /// [`Position`](crate::machine::Position) with every commit answer from it, and have nothing to reserve.
     fn reserved_seq(&mut self) -> Result<Seq>;
     /// Reserves all numbers below this one. Numbers are reserved in blocks and never used twice, so that a lease row
     /// cannot be mistaken to hold a job that came later.
@@ -257,7 +302,8 @@ pub trait JobRows {
 pub trait TimeRows {
     /// Schedules a job.
     fn delay(&mut self, run_at: Timestamp, seq: Seq) -> Result<()>;
-    /// Takes a job off the schedule. False if it was not on it at that time.
+    /// Takes a job off the schedule. False if it was not on it at that time; that is a defect, for the machine asks only
+    /// for jobs that are scheduled, and rows that gather what they write may say true unseen.
     fn undelay(&mut self, run_at: Timestamp, seq: Seq) -> Result<bool>;
     /// Takes up to `limit` due jobs off the schedule, earliest first.
     fn take_due(&mut self, now: Timestamp, limit: usize) -> Result<Vec<(Timestamp, Seq)>>;
@@ -285,7 +331,8 @@ pub trait ClaimRows {
     fn delete_lease(&mut self, id: LeaseId) -> Result<()>;
     /// Reads all leases.
     fn leases(&mut self) -> Result<Vec<LeaseRow>>;
-    /// First lease number of this run; larger than any number ever used.
+    /// First lease number of this run; larger than any number ever used. Rows that keep the machine's
+    /// [`Position`](crate::machine::Position) with every commit answer from it.
     fn first_lease(&mut self) -> Result<LeaseId>;
     /// Who holds a unique key.
     fn unique(&mut self, kind: KindId, key: &UniqueKey) -> Result<Option<UniqueRow>>;

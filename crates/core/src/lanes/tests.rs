@@ -38,7 +38,10 @@ impl World {
     }
 
     fn claim(&mut self, max: u32) -> Vec<Picked> {
-        self.lanes.advance(self.now);
+        for park in self.lanes.ended_parks(self.now) {
+            self.lanes.unpark(&park.scope, &park.by, self.now);
+        }
+        self.lanes.age(self.now);
         self.lanes.claim(&Appetite { queues: &[(Q, u32::MAX)], max }, self.now)
     }
 }

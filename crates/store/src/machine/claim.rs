@@ -1,16 +1,16 @@
 //! Claim: within every limit and park, under one lease.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use tidegate_core::codes;
 use tidegate_core::ids::{LeaseId, ProcessId, QueueName, Seq};
 use tidegate_core::job::UniqueScope;
 use tidegate_core::lanes::{Appetite, Exclusive, LaneId, Picked, QueueId, SuspectPick};
-use tidegate_core::leases::{Lease, Running};
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
-use super::{Draining, Machine};
+use super::hints::Need;
+use super::{Change, Draining, Leased, LeasedJob, Machine};
 use crate::params::{Beat, Claim, Claimed, ClaimedJob, GrantedLease, Ticket};
 use crate::rows::{LeaseRow, Rows};
 use crate::{Error, Result};
@@ -36,13 +36,14 @@ impl<R: Rows> Machine<R> {
         let (picked, lone) = self.pick(&claim, &queues, now);
         let mut reply = Claimed { lease: None, jobs: vec![], next_wakeup: None };
         if !picked.is_empty() {
-            reply = self.grant(&claim, &picked, lone, now)?;
+            reply = self.grant(&claim, &queues, &picked, lone)?;
             self.keep_starts(&picked, &queues, now)?;
         }
         reply.next_wakeup = self.wakeup(&queues);
         Ok(reply)
     }
 
+    /// What the claim gets: one suspect, which is still where it was, or jobs taken out of their lanes.
     fn pick(
         &mut self,
         claim: &Claim,
@@ -50,14 +51,14 @@ impl<R: Rows> Machine<R> {
         now: Timestamp,
     ) -> (Vec<Picked>, Option<Exclusive>) {
         let max = claim.max.min(limits::MAX_CLAIM_BATCH as u32);
-        if max == 0 || self.leases.runs_exclusive(claim.process) {
+        if max == 0 || self.memory.leases.runs_exclusive(claim.process) {
             return (vec![], None);
         }
-        let room = self.leases.suspect_room(claim.process);
-        let drains = match self.lanes.claim_suspect(queues, room, now) {
+        let room = self.memory.leases.suspect_room(claim.process);
+        let drains = match self.memory.lanes.find_suspect(queues, room, now) {
             SuspectPick::Run(picked, exclusive) => {
                 self.draining.remove(&claim.process);
-                self.signals.keep = true;
+                self.memory.signals.keep = true;
                 return (vec![picked], Some(exclusive));
             }
             SuspectPick::DrainFirst(lane, seq) => self.drain(claim, lane, seq, now),
@@ -66,7 +67,7 @@ impl<R: Rows> Machine<R> {
         if drains {
             return (vec![], None);
         }
-        (self.lanes.claim(&Appetite { queues, max }, now), None)
+        (self.memory.pick(&Appetite { queues, max }, now), None)
     }
 
     /// A suspect must run alone in this process. Its workers claim nothing for the length of a lease; if what they run
@@ -85,74 +86,81 @@ impl<R: Rows> Machine<R> {
     fn drains_for_another(&self, process: ProcessId, now: Timestamp) -> bool {
         self.draining
             .get(&process)
-            .is_some_and(|d| now < d.until && self.lanes.suspect_since(d.lane, d.seq).is_some())
+            .is_some_and(|d| now < d.until && self.memory.lanes.suspect_since(d.lane, d.seq).is_some())
     }
 
     fn grant(
         &mut self,
         claim: &Claim,
+        queues: &[(QueueId, u32)],
         picked: &[Picked],
         lone: Option<Exclusive>,
-        now: Timestamp,
     ) -> Result<Claimed> {
-        let id = self.next_lease_id();
-        let until = now.plus_ms(claim.lease_ms);
+        let id = LeaseId(self.memory.next_lease);
+        self.hint_rows(picked.iter().map(|p| p.seq), Need::JobAndState)?;
+        let mut handed = Vec::with_capacity(picked.len());
         let mut jobs = Vec::with_capacity(picked.len());
-        let mut running = Vec::with_capacity(picked.len());
         for p in picked {
-            let (job, held) = self.claimed_job(*p, id)?;
-            running.push((p.seq, held));
-            jobs.push(job);
+            let (job, leased) = self.claimed_job(*p, id)?;
+            jobs.push(leased);
+            handed.push(job);
         }
-        self.rows.put_lease(&LeaseRow {
+        let leased = Box::new(Leased {
             id,
             worker: claim.worker.clone(),
             process: claim.process,
-            since: now,
-            until,
-            length_ms: claim.lease_ms,
-            lone: lone.map(|e| e.0),
-            jobs: picked.iter().map(|p| p.seq).collect(),
-        })?;
-        let lease = Lease {
-            id,
-            worker: claim.worker.clone(),
-            process: claim.process,
-            since: now,
-            until,
             length_ms: claim.lease_ms,
             lone,
-            jobs: picked.iter().map(|p| p.seq).collect::<BTreeSet<_>>(),
-        };
-        self.leases.add(lease, running);
-        Ok(Claimed { lease: Some(GrantedLease { id, until }), jobs, next_wakeup: None })
+            queues: queues.iter().map(|(id, _)| *id).collect(),
+            jobs,
+        });
+        match lone {
+            Some(_) => self.change(Change::Leased(leased))?,
+            None => self.memory.grant(self.last_now, leased)?,
+        }
+        let granted = self.memory.leases.get(id).ok_or_else(|| Error::internal("a lease is missing"))?;
+        self.rows.put_lease(&LeaseRow::from(granted))?;
+        Ok(Claimed {
+            lease: Some(GrantedLease { id, until: granted.until }),
+            jobs: handed,
+            next_wakeup: None,
+        })
     }
 
     /// The job as the worker gets it, and as the lease holds it.
-    fn claimed_job(&mut self, picked: Picked, lease: LeaseId) -> Result<(ClaimedJob, Running)> {
+    fn claimed_job(&mut self, picked: Picked, lease: LeaseId) -> Result<(ClaimedJob, LeasedJob)> {
         let missing = || Error::internal(format!("job {} is missing", picked.seq.0));
         let row = self.rows.job(picked.seq)?.ok_or_else(missing)?;
         let state = self.state_of(picked.seq)?;
         let attempt = state.failures + 1;
-        // The lane it was enqueued to has the same queue and group as the one it was picked from, and lives as long as
-        // the job does.
-        let mut held = Running { lease, lane: row.lane, attempt, unique: false, cancel_requested: false };
+        let mut leased = LeasedJob {
+            seq: picked.seq,
+            from: picked.lane,
+            // It has the same queue and group as the one it was picked from, and lives as long as the job does.
+            home: (row.lane != picked.lane).then_some(row.lane),
+            id: row.id,
+            kind: row.kind,
+            tenant: row.tenant,
+            attempt,
+            unique: false,
+        };
         if let Some(unique) = row.extra.as_ref().and_then(|e| e.unique.as_ref()) {
             match unique.scope {
                 UniqueScope::Pending => self.rows.delete_unique(row.kind, &unique.key, picked.seq)?,
-                UniqueScope::PendingOrRunning => held.unique = true,
+                UniqueScope::PendingOrRunning => leased.unique = true,
                 UniqueScope::PeriodMs(_) => {}
             }
         }
-        let key = self.lanes.lane_key(picked.lane).ok_or_else(missing)?;
-        let (kind, _) = self.names.kind(row.kind).ok_or_else(missing)?;
-        let (queue, _) = self.names.queue(key.queue).ok_or_else(missing)?;
+        let names = &self.memory.names;
+        let key = self.memory.lanes.lane_key(picked.lane).ok_or_else(missing)?;
+        let (kind, _) = names.kind(row.kind).ok_or_else(missing)?;
+        let (queue, _) = names.queue(key.queue).ok_or_else(missing)?;
         let job = ClaimedJob {
             ticket: Ticket { lease, seq: picked.seq },
             id: row.id,
             queue: queue.clone(),
             kind: kind.clone(),
-            tenant: row.tenant.and_then(|no| self.names.tenant(no).cloned()),
+            tenant: row.tenant.and_then(|no| names.tenant(no).cloned()),
             group: key.group.clone(),
             connector: key.connector.clone(),
             payload: state.payload.unwrap_or(row.payload),
@@ -162,19 +170,20 @@ impl<R: Rows> Machine<R> {
             created_at: row.created_at,
             trace: row.extra.and_then(|e| e.trace),
         };
-        let queue = key.queue;
-        self.shift_tenant_ready(queue, row.tenant, false);
-        Ok((job, held))
+        Ok((job, leased))
     }
 
     /// Keeps the starts that limiters count, so that they survive a restart.
     fn keep_starts(&mut self, picked: &[Picked], queues: &[(QueueId, u32)], now: Timestamp) -> Result<()> {
         for (queue, _) in queues {
-            let Some(limiter) = self.names.queue(*queue).and_then(|(_, s)| s.limiter) else { continue };
-            let of_queue = |p: &&Picked| self.lanes.lane_key(p.lane).is_some_and(|key| key.queue == *queue);
+            let Some(limiter) = self.memory.names.queue(*queue).and_then(|(_, s)| s.limiter) else {
+                continue;
+            };
+            let of_queue =
+                |p: &&Picked| self.memory.lanes.lane_key(p.lane).is_some_and(|key| key.queue == *queue);
             let started = picked.iter().filter(of_queue).count() as u32;
             if started > 0 {
-                self.signals.keep = true;
+                self.memory.signals.keep = true;
                 self.rows.add_starts(*queue, now, started)?;
                 self.rows.drop_starts(*queue, now.plus_ms(-limiter.per_ms))?;
             }
@@ -186,10 +195,12 @@ impl<R: Rows> Machine<R> {
     fn wakeup(&self, queues: &[(QueueId, u32)]) -> Option<Timestamp> {
         // Another queue's schedule or leases are no reason to come back.
         let any = |f: fn(&Self, QueueId) -> bool| queues.iter().any(|(id, _)| f(self, *id));
-        let due = self.next_due.filter(|_| any(|m, id| m.counts.get(&id).is_some_and(|c| c.scheduled > 0)));
-        let expiry = self.leases.next_expiry().filter(|_| any(|m, id| m.lanes.running_count(id) > 0));
+        let known = &self.memory;
+        let due =
+            known.next_due.filter(|_| any(|m, id| m.memory.counts.get(&id).is_some_and(|c| c.scheduled > 0)));
+        let expiry = known.leases.next_expiry().filter(|_| any(|m, id| m.memory.lanes.running_count(id) > 0));
         let drained = self.draining.values().map(|d| d.until).filter(|t| *t > self.last_now).min();
-        [self.lanes.next_wakeup(queues, self.last_now), due, expiry, drained].into_iter().flatten().min()
+        [known.lanes.next_wakeup(queues, self.last_now), due, expiry, drained].into_iter().flatten().min()
     }
 
     /// Extends leases.
@@ -197,16 +208,19 @@ impl<R: Rows> Machine<R> {
         let now = self.tick(now)?;
         let mut beats = Vec::with_capacity(leases.len());
         for id in leases {
-            if !self.leases.extend(id, now) {
+            let Some(until) = self.memory.leases.extended(id, now) else {
                 beats.push(Beat { lease: id, until: None, cancel: vec![] });
                 continue;
-            }
-            let Some(lease) = self.leases.get(id) else { continue };
-            let until = lease.until;
-            let wanted = |seq: &&_| self.leases.running(**seq).is_some_and(|r| r.cancel_requested);
-            let cancel = lease.jobs.iter().filter(wanted).copied().collect();
+            };
+            self.change(Change::Extended(id, until))?;
             self.rows.extend_lease(id, until)?;
-            beats.push(Beat { lease: id, until: Some(until), cancel });
+            let held = self.memory.leases.get(id).into_iter().flat_map(|lease| &lease.jobs);
+            let wanted = |seq: &&_| self.memory.leases.running(**seq).is_some_and(|r| r.cancel_requested);
+            beats.push(Beat {
+                lease: id,
+                until: Some(until),
+                cancel: held.filter(wanted).copied().collect(),
+            });
         }
         Ok(beats)
     }

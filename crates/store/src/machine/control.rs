@@ -4,11 +4,12 @@ use tidegate_core::codes;
 use tidegate_core::failure::cut;
 use tidegate_core::ids::{JobId, Seq};
 use tidegate_core::job::{Priority, State};
-use tidegate_core::lanes::LaneKey;
+use tidegate_core::lanes::{LaneKey, QueueId};
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
-use super::Machine;
+use super::hints::Need;
+use super::{Change, Face, Fate, Machine, Place};
 use crate::params::{CancelJob, CancelReply};
 use crate::rows::{DoneRow, JobRow, Rows, StateRow};
 use crate::{Error, Result};
@@ -18,24 +19,26 @@ impl<R: Rows> Machine<R> {
     pub fn cancel(&mut self, cancel: CancelJob) -> Result<CancelReply> {
         let now = self.tick(cancel.now)?;
         let seq = self.find(cancel.id)?;
+        self.hint_rows([seq].into_iter(), Need::Everything)?;
         if let Some(done) = self.rows.done(seq)? {
             return Ok(CancelReply::AlreadyFinished(done.state));
         }
         let (row, mut state) = self.row_and_state(seq)?;
         state.cancel_note = Some(cut(cancel.note, limits::MAX_NOTE_BYTES));
-        if self.leases.request_cancel(seq) {
+        if self.memory.leases.running(seq).is_some() {
             self.put_state(seq, &state)?;
-            self.signals.cancels.push(cancel.id);
+            self.change(Change::CancelAsked(seq))?;
             return Ok(CancelReply::Requested);
         }
-        self.withdraw(seq, &row, &state, now)?;
+        self.withdraw(seq, &row, &state)?;
+        self.settle_due()?;
         self.put_state(seq, &state)?;
         self.free_unique(seq)?;
         let queue = self.queue_of(state.lane.unwrap_or(row.lane))?;
         let attempt = state.failures;
         let done = DoneRow { queue, state: State::Cancelled, at: now, attempt, result: None, letter: None };
         self.rows.insert_done(seq, &done)?;
-        self.count(queue, State::Cancelled, true);
+        self.change(Change::Cancelled(Face { id: row.id, queue, kind: row.kind, tenant: row.tenant }))?;
         Ok(CancelReply::Cancelled)
     }
 
@@ -43,21 +46,22 @@ impl<R: Rows> Machine<R> {
     pub fn run_now(&mut self, id: JobId, now: Timestamp) -> Result<State> {
         let now = self.tick(now)?;
         let seq = self.find(id)?;
+        self.hint_rows([seq].into_iter(), Need::Everything)?;
         if let Some(done) = self.rows.done(seq)? {
             let hint = if done.state == State::Dead { "; recover it instead" } else { "" };
             return Err(Error::new(codes::WRONG_STATE, format!("job {id} is {}{hint}", done.state)));
         }
-        if self.leases.running(seq).is_some() {
+        if self.memory.leases.running(seq).is_some() {
             return Ok(State::Running);
         }
         let (row, mut state) = self.row_and_state(seq)?;
         let lane = state.lane.unwrap_or(row.lane);
-        let queue = self.queue_of(lane)?;
-        let run_at = state.run_at.unwrap_or(row.run_at);
-        if self.unschedule(seq, queue, run_at)? {
+        if !self.memory.lanes.is_ready(lane, seq) {
+            self.undelay(seq, state.run_at.unwrap_or(row.run_at))?;
             state.run_at = Some(now);
             self.put_state(seq, &state)?;
-            self.make_ready(seq, lane, row.tenant, now, None)?;
+            self.change(Change::Due { place: Place { seq, lane, tenant: row.tenant }, at: now })?;
+            self.settle_due()?;
         }
         Ok(State::Ready)
     }
@@ -66,6 +70,7 @@ impl<R: Rows> Machine<R> {
     pub fn reprioritise(&mut self, id: JobId, priority: Priority, now: Timestamp) -> Result<()> {
         self.tick(now)?;
         let seq = self.find(id)?;
+        self.hint_rows([seq].into_iter(), Need::Everything)?;
         if let Some(done) = self.rows.done(seq)? {
             return Err(Error::new(codes::WRONG_STATE, format!("job {id} is {} already", done.state)));
         }
@@ -83,60 +88,52 @@ impl<R: Rows> Machine<R> {
     ) -> Result<()> {
         let from = state.lane.unwrap_or(row.lane);
         let missing = || Error::internal(format!("lane {} is missing", from.0));
-        let key = LaneKey { priority, ..self.lanes.lane_key(from).ok_or_else(missing)?.clone() };
+        let key = LaneKey { priority, ..self.memory.lanes.lane_key(from).ok_or_else(missing)?.clone() };
         let to = self.lane(key)?;
         if to == from {
             return Ok(());
         }
-        let ready_at = state.run_at.unwrap_or(row.run_at).min(self.last_now);
-        let was_ready = self.lanes.remove_ready(from, seq, self.last_now);
+        let (tenant, at) = (row.tenant, state.run_at.unwrap_or(row.run_at).min(self.last_now));
         let moved_before = state.lane.replace(to);
-        self.use_lane(to);
+        self.change(Change::LaneUsed(to))?;
         self.put_state(seq, state)?;
-        if was_ready {
-            let queue = self.queue_of(to)?;
-            self.shift_tenant_ready(queue, row.tenant, false);
+        if self.memory.lanes.is_ready(from, seq) {
+            self.change(Change::Withdrawn(Place { seq, lane: from, tenant }))?;
             let suspect = state.suspect.then(|| super::exclusive(state.lone_stalls));
-            self.make_ready(seq, to, row.tenant, ready_at, suspect)?;
+            self.change(Change::Readied { place: Place { seq, lane: to, tenant }, at, suspect })?;
         }
-        match moved_before {
-            Some(old) => self.unuse_lane(old),
-            None => Ok(()),
+        if let Some(old) = moved_before {
+            self.change(Change::LaneUnused(old))?;
+            self.forget_unused(old)?;
         }
+        Ok(())
     }
 
-    /// Takes a job that does not run out of its lane or off the schedule.
-    fn withdraw(&mut self, seq: Seq, row: &JobRow, state: &StateRow, now: Timestamp) -> Result<()> {
+    /// Takes a job that does not run out of its lane or off the schedule; [`settle_due`](Self::settle_due) must follow.
+    fn withdraw(&mut self, seq: Seq, row: &JobRow, state: &StateRow) -> Result<()> {
         let lane = state.lane.unwrap_or(row.lane);
+        if self.memory.lanes.is_ready(lane, seq) {
+            return self.change(Change::Withdrawn(Place { seq, lane, tenant: row.tenant }));
+        }
+        self.undelay(seq, state.run_at.unwrap_or(row.run_at))?;
         let queue = self.queue_of(lane)?;
-        if self.lanes.remove_ready(lane, seq, now) {
-            self.shift_tenant_ready(queue, row.tenant, false);
-            return Ok(());
-        }
-        let run_at = state.run_at.unwrap_or(row.run_at);
-        if self.unschedule(seq, queue, run_at)? {
-            return Ok(());
-        }
-        Err(Error::internal(format!("job {} is neither ready, scheduled, running nor finished", seq.0)))
+        self.change(Change::Unscheduled(queue))
     }
 
-    /// Takes a job out of wherever it is, before it is erased.
-    pub(super) fn uproot(&mut self, seq: Seq, now: Timestamp) -> Result<()> {
-        if let Some(done) = self.rows.done(seq)? {
-            self.count(done.queue, done.state, false);
-        } else if self.leases.running(seq).is_some() {
-            let running = self.let_go(seq, now)?;
-            self.signals.cancels.extend(self.rows.job(seq)?.map(|row| row.id));
-            debug_assert_eq!(self.leases.running(seq), None, "{running:?}");
-        } else {
-            let (row, state) = self.row_and_state(seq)?;
-            self.withdraw(seq, &row, &state, now)?;
+    /// Takes a job out of wherever it is, before it is erased; [`settle_due`](Self::settle_due) must follow. Where it
+    /// counts as finished, if it does, is for [`delete`](Self::delete).
+    pub(super) fn uproot(&mut self, seq: Seq) -> Result<Option<(QueueId, State)>> {
+        let (row, state) = self.row_and_state(seq)?;
+        let finished = self.rows.done(seq)?.map(|done| (done.queue, done.state));
+        if finished.is_none() && self.memory.leases.running(seq).is_some() {
+            self.let_go(seq, Fate::Erased)?;
+        } else if finished.is_none() {
+            self.withdraw(seq, &row, &state)?;
         }
-        let Some(row) = self.rows.job(seq)? else { return Ok(()) };
         if let Some(unique) = row.extra.as_ref().and_then(|e| e.unique.as_ref()) {
             self.rows.delete_unique(row.kind, &unique.key, seq)?;
         }
-        Ok(())
+        Ok(finished)
     }
 
     pub(super) fn row_and_state(&mut self, seq: Seq) -> Result<(JobRow, StateRow)> {

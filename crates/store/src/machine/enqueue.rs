@@ -9,9 +9,10 @@ use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
-use super::Machine;
+use super::hints::Need;
+use super::{Change, Ids, Machine, Place, StoredJobs};
 use crate::params::{EnqueueOutcome, Enqueued, NewJob};
-use crate::rows::{JobExtra, JobRow, KindId, Rows, TenantNo, UniqueRow};
+use crate::rows::{JobExtra, JobRow, KindId, LookUps, Reads, Rows, TenantNo, UniqueRow};
 use crate::{Error, Result};
 
 /// A job that passed every check.
@@ -29,9 +30,42 @@ impl<R: Rows> Machine<R> {
     /// Stores all of the jobs, or none.
     pub fn enqueue(&mut self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
         let now = self.tick(now)?;
+        self.hint_enqueue(&jobs)?;
         let checked = self.check_batch(&jobs, now)?;
         self.check_room(&jobs, &checked, now)?;
-        jobs.into_iter().zip(checked).map(|(job, checked)| self.enqueue_one(job, checked, now)).collect()
+        let enqueued =
+            jobs.into_iter().zip(checked).map(|(job, checked)| self.enqueue_one(job, checked, now));
+        let enqueued = enqueued.collect::<Result<_>>()?;
+        self.settle_due()?;
+        Ok(enqueued)
+    }
+
+    /// The batch is going to look for ids and unique keys, and at the jobs that have them.
+    fn hint_enqueue(&mut self, jobs: &[NewJob]) -> Result<()> {
+        if !R::PREFETCHES || jobs.len() > limits::MAX_ENQUEUE_BATCH {
+            return Ok(());
+        }
+        let key =
+            |job: &NewJob| Some((self.memory.names.kind_id(&job.kind)?, job.unique.as_ref()?.key.clone()));
+        let look_ups = LookUps {
+            ids: jobs.iter().filter(|job| job.id_may_exist).map(|job| job.id).collect(),
+            keys: jobs.iter().filter_map(key).collect(),
+        };
+        self.hint_look_ups(&look_ups)?;
+        let mut reads = Reads::default();
+        for id in look_ups.ids {
+            reads.jobs.extend(self.rows.find_job(id)?);
+        }
+        let keep = |job: &NewJob| job.unique.as_ref().is_none_or(|u| u.on_conflict == OnConflict::Keep);
+        for job in jobs.iter().filter(|job| !keep(job)) {
+            let (Some(kind), Some(unique)) = (self.memory.names.kind_id(&job.kind), &job.unique) else {
+                continue;
+            };
+            if let Some(holder) = self.rows.unique(kind, &unique.key)? {
+                self.add_reads(&mut reads, holder.seq, Need::Everything);
+            }
+        }
+        self.hint(&reads)
     }
 
     fn check_batch(&mut self, jobs: &[NewJob], now: Timestamp) -> Result<Vec<Checked>> {
@@ -63,14 +97,13 @@ impl<R: Rows> Machine<R> {
 
     fn check_one(&mut self, job: &NewJob, now: Timestamp) -> Result<Checked> {
         let refuse = |code: Code, detail: String| Err(Error::new(code, detail));
-        let Some(kind) = self.names.kind_id(&job.kind) else {
-            let near = self
-                .names
-                .nearest_kind(&job.kind)
-                .map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+        let names = &self.memory.names;
+        let Some(kind) = names.kind_id(&job.kind) else {
+            let near =
+                names.nearest_kind(&job.kind).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
             return refuse(codes::UNKNOWN_KIND, format!("kind `{}` is not registered{near}", job.kind));
         };
-        let Some((_, settings)) = self.names.kind(kind) else {
+        let Some((_, settings)) = names.kind(kind) else {
             return Err(Error::internal("a kind has no settings"));
         };
         let queue = self.queue_id(job.queue.as_ref().unwrap_or(&settings.queue))?;
@@ -145,7 +178,8 @@ impl<R: Rows> Machine<R> {
     /// Refuses the batch if a queue or a tenant would have more ready jobs than it may.
     fn check_room(&mut self, jobs: &[NewJob], checked: &[Checked], now: Timestamp) -> Result<()> {
         let bounded = checked.iter().any(|c| {
-            self.names
+            self.memory
+                .names
                 .queue(c.lane.queue)
                 .is_some_and(|(_, s)| s.max_ready.is_some() || s.max_ready_per_tenant.is_some())
         });
@@ -160,19 +194,17 @@ impl<R: Rows> Machine<R> {
                 continue;
             }
             let queue = checked.lane.queue;
-            let Some((name, settings)) = self.names.queue(queue) else { continue };
+            let Some((name, settings)) = self.memory.names.queue(queue) else { continue };
             let new = queues.entry(queue).or_default();
             *new += 1;
-            if settings.max_ready.is_some_and(|max| self.lanes.ready_count(queue) + *new > max) {
-                let detail = format!(
-                    "queue `{name}` has {} ready jobs, as many as it may",
-                    self.lanes.ready_count(queue)
-                );
+            if settings.max_ready.is_some_and(|max| self.memory.lanes.ready_count(queue) + *new > max) {
+                let ready = self.memory.lanes.ready_count(queue);
+                let detail = format!("queue `{name}` has {ready} ready jobs, as many as it may");
                 return Err(Error::new(codes::QUEUE_FULL, detail));
             }
             let (Some(max), Some(tenant)) = (settings.max_ready_per_tenant, &job.tenant) else { continue };
-            let no = self.names.tenant_no(tenant);
-            let ready = no.and_then(|no| self.tenant_ready.get(&(queue, no))).copied().unwrap_or(0);
+            let no = self.memory.names.tenant_no(tenant);
+            let ready = no.and_then(|no| self.memory.tenant_ready.get(&(queue, no))).copied().unwrap_or(0);
             let new = tenants.entry((queue, tenant)).or_default();
             *new += 1;
             if ready + *new > max {
@@ -231,16 +263,17 @@ impl<R: Rows> Machine<R> {
             };
             self.rows.put_unique(row.kind, &unique.key, UniqueRow { seq, id: row.id, expires })?;
         }
-        self.use_lane(row.lane);
-        if let Some(tenant) = row.tenant {
-            *self.tenant_jobs.entry(tenant).or_default() += 1;
-        }
         if later {
-            let queue = self.queue_of(row.lane)?;
-            self.schedule(seq, queue, row.run_at)
-        } else {
-            self.make_ready(seq, row.lane, row.tenant, row.run_at, None)
+            self.rows.delay(row.run_at, seq)?;
         }
+        self.change(Change::Stored(StoredJobs {
+            first: seq,
+            kind: row.kind,
+            lane: row.lane,
+            tenant: row.tenant,
+            later: later.then_some(row.run_at),
+            ids: Ids::one(row.id),
+        }))
     }
 
     fn key_holder(&mut self, kind: KindId, job: &NewJob, now: Timestamp) -> Result<Option<UniqueRow>> {
@@ -260,7 +293,8 @@ impl<R: Rows> Machine<R> {
         let kept = Enqueued { id: holder.id, outcome: EnqueueOutcome::Kept };
         let mode = job.unique.as_ref().map_or(OnConflict::Keep, |u| u.on_conflict);
         let seq = holder.seq;
-        if mode == OnConflict::Keep || self.leases.running(seq).is_some() || self.rows.done(seq)?.is_some() {
+        let settled = mode == OnConflict::Keep || self.memory.leases.running(seq).is_some();
+        if settled || self.rows.done(seq)?.is_some() {
             return Ok(kept);
         }
         let Some(row) = self.rows.job(seq)? else { return Ok(kept) };
@@ -274,22 +308,24 @@ impl<R: Rows> Machine<R> {
             return Ok(Enqueued { id: holder.id, outcome: EnqueueOutcome::Replaced });
         }
         let lane = state.lane.unwrap_or(row.lane);
-        let current = self.lanes.lane_key(lane).map_or(Priority::Low, |key| key.priority);
+        let current = self.memory.lanes.lane_key(lane).map_or(Priority::Low, |key| key.priority);
         if checked.lane.priority < current {
             self.move_to_priority(seq, &row, &mut state, checked.lane.priority)?;
         }
         let lane = state.lane.unwrap_or(row.lane);
         let run_at = state.run_at.unwrap_or(row.run_at);
         let wanted = checked.later.unwrap_or(now).max(state.not_before.unwrap_or(Timestamp(0)));
-        let queue = self.queue_of(lane)?;
-        if wanted < run_at && self.unschedule(seq, queue, run_at)? {
+        if wanted < run_at && !self.memory.lanes.is_ready(lane, seq) {
+            self.undelay(seq, run_at)?;
             state.run_at = Some(wanted.max(now));
             state.because.get_or_insert(ScheduledBecause::Delay);
             self.put_state(seq, &state)?;
             if wanted > now {
-                self.schedule(seq, queue, wanted)?;
+                self.rows.delay(wanted, seq)?;
+                // It stays on the schedule, and may be due next.
+                self.due_left |= self.memory.next_due.is_none_or(|due| wanted < due);
             } else {
-                self.make_ready(seq, lane, row.tenant, now, None)?;
+                self.change(Change::Due { place: Place { seq, lane, tenant: row.tenant }, at: now })?;
             }
         }
         Ok(Enqueued { id: holder.id, outcome: EnqueueOutcome::Hastened })
@@ -297,22 +333,22 @@ impl<R: Rows> Machine<R> {
 
     /// The number of a lane, new if it must be.
     pub(super) fn lane(&mut self, key: LaneKey) -> Result<LaneId> {
-        if let Some(id) = self.lanes.find_lane(&key) {
+        if let Some(id) = self.memory.lanes.find_lane(&key) {
             return Ok(id);
         }
-        self.names.next_lane += 1;
-        let id = LaneId(self.names.next_lane);
+        let id = self.memory.names.next_lane();
         self.rows.put_lane(id, &key)?;
-        self.lanes.add_lane(id, key);
+        self.change(Change::Lane(id, Box::new(key)))?;
         Ok(id)
     }
 
     fn tenant(&mut self, name: &TenantId) -> Result<TenantNo> {
-        if let Some(no) = self.names.tenant_no(name) {
+        if let Some(no) = self.memory.names.tenant_no(name) {
             return Ok(no);
         }
-        let no = self.names.put_tenant(None, name);
+        let no = self.memory.names.next_tenant();
         self.rows.put_tenant(no, name)?;
+        self.change(Change::Tenant(no, name.clone()))?;
         Ok(no)
     }
 }

@@ -10,8 +10,9 @@ use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
 use super::Machine;
+use super::hints::Need;
 use crate::params::{Recover, Recovered, Resolve};
-use crate::rows::{JobExtra, JobRow, Rows};
+use crate::rows::{JobExtra, JobRow, LookUps, Rows};
 use crate::{Error, Result};
 
 impl<R: Rows> Machine<R> {
@@ -28,6 +29,7 @@ impl<R: Rows> Machine<R> {
         if letters.iter().any(|l| *ids.entry(l.new_id).or_insert(l.dead) != l.dead) {
             return Err(Error::new(codes::INVALID_BATCH, "an id is meant for two recovered jobs"));
         }
+        self.hint_recover(&letters)?;
         for letter in &letters {
             let recovered = self.letter(letter.dead)?.and_then(|(_, l)| l.recovered_as);
             if recovered.is_none() && self.rows.find_job(letter.new_id)?.is_some() {
@@ -35,6 +37,17 @@ impl<R: Rows> Machine<R> {
             }
         }
         letters.into_iter().map(|letter| self.recover_one(letter, now)).collect()
+    }
+
+    fn hint_recover(&mut self, letters: &[Recover]) -> Result<()> {
+        if !R::PREFETCHES {
+            return Ok(());
+        }
+        let ids = letters.iter().flat_map(|letter| [letter.dead, letter.new_id]).collect();
+        self.hint_look_ups(&LookUps { ids, keys: vec![] })?;
+        let dead: Vec<Option<Seq>> =
+            letters.iter().map(|l| self.rows.find_job(l.dead)).collect::<Result<_>>()?;
+        self.hint_rows(dead.into_iter().flatten(), Need::Everything)
     }
 
     fn recover_one(&mut self, recover: Recover, now: Timestamp) -> Result<Recovered> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tidegate_core::ids::{KindName, QueueName, TenantId};
-use tidegate_core::lanes::QueueId;
+use tidegate_core::lanes::{LaneId, QueueId};
 use tidegate_core::registry::{KindSettings, QueueSettings};
 
 use crate::rows::{KindId, TenantNo};
@@ -17,10 +17,10 @@ pub(super) struct NameBook {
     kinds: BTreeMap<KindId, (KindName, KindSettings)>,
     tenant_ids: HashMap<TenantId, TenantNo>,
     tenants: HashMap<TenantNo, TenantId>,
-    next_queue: u32,
-    next_kind: u32,
-    next_tenant: u32,
-    pub(super) next_lane: u32,
+    last_queue: u32,
+    last_kind: u32,
+    last_tenant: u32,
+    last_lane: u32,
 }
 
 impl NameBook {
@@ -36,18 +36,16 @@ impl NameBook {
         self.queue_ids.iter().map(|(name, id)| (name, *id))
     }
 
-    /// Adds a queue or changes it. Numbers that come from rows are kept.
-    pub(super) fn put_queue(
-        &mut self,
-        id: Option<QueueId>,
-        name: &QueueName,
-        settings: &QueueSettings,
-    ) -> QueueId {
-        let id = id.or_else(|| self.queue_id(name)).unwrap_or(QueueId(self.next_queue + 1));
-        self.next_queue = self.next_queue.max(id.0);
+    /// The number of a queue: its own, or the next one.
+    pub(super) fn queue_number(&self, name: &QueueName) -> QueueId {
+        self.queue_id(name).unwrap_or(QueueId(self.last_queue + 1))
+    }
+
+    /// Adds a queue or changes it.
+    pub(super) fn put_queue(&mut self, id: QueueId, name: &QueueName, settings: &QueueSettings) {
+        self.last_queue = self.last_queue.max(id.0);
         self.queue_ids.insert(name.clone(), id);
         self.queues.insert(id, (name.clone(), settings.clone()));
-        id
     }
 
     pub(super) fn kind_id(&self, name: &KindName) -> Option<KindId> {
@@ -58,22 +56,20 @@ impl NameBook {
         self.kinds.get(&id)
     }
 
-    pub(super) fn kinds(&self) -> impl Iterator<Item = &(KindName, KindSettings)> {
-        self.kinds.values()
+    pub(super) fn kinds(&self) -> impl Iterator<Item = (KindId, &(KindName, KindSettings))> {
+        self.kinds.iter().map(|(id, kind)| (*id, kind))
+    }
+
+    /// The number of a kind: its own, or the next one.
+    pub(super) fn kind_number(&self, name: &KindName) -> KindId {
+        self.kind_id(name).unwrap_or(KindId(self.last_kind + 1))
     }
 
     /// Adds a kind or changes it.
-    pub(super) fn put_kind(
-        &mut self,
-        id: Option<KindId>,
-        name: &KindName,
-        settings: &KindSettings,
-    ) -> KindId {
-        let id = id.or_else(|| self.kind_id(name)).unwrap_or(KindId(self.next_kind + 1));
-        self.next_kind = self.next_kind.max(id.0);
+    pub(super) fn put_kind(&mut self, id: KindId, name: &KindName, settings: &KindSettings) {
+        self.last_kind = self.last_kind.max(id.0);
         self.kind_ids.insert(name.clone(), id);
         self.kinds.insert(id, (name.clone(), settings.clone()));
-        id
     }
 
     pub(super) fn tenant_no(&self, name: &TenantId) -> Option<TenantNo> {
@@ -84,13 +80,30 @@ impl NameBook {
         self.tenants.get(&no)
     }
 
+    pub(super) fn tenants(&self) -> impl Iterator<Item = (TenantNo, &TenantId)> {
+        self.tenants.iter().map(|(no, name)| (*no, name))
+    }
+
+    /// The number of the next new tenant.
+    pub(super) fn next_tenant(&self) -> TenantNo {
+        TenantNo(self.last_tenant + 1)
+    }
+
     /// Adds a tenant.
-    pub(super) fn put_tenant(&mut self, no: Option<TenantNo>, name: &TenantId) -> TenantNo {
-        let no = no.unwrap_or(TenantNo(self.next_tenant + 1));
-        self.next_tenant = self.next_tenant.max(no.0);
+    pub(super) fn put_tenant(&mut self, no: TenantNo, name: &TenantId) {
+        self.last_tenant = self.last_tenant.max(no.0);
         self.tenant_ids.insert(name.clone(), no);
         self.tenants.insert(no, name.clone());
-        no
+    }
+
+    /// The number of the next new lane.
+    pub(super) fn next_lane(&self) -> LaneId {
+        LaneId(self.last_lane + 1)
+    }
+
+    /// A lane has this number.
+    pub(super) fn put_lane(&mut self, id: LaneId) {
+        self.last_lane = self.last_lane.max(id.0);
     }
 
     pub(super) fn forget_tenant(&mut self, no: TenantNo) {

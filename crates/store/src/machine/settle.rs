@@ -13,9 +13,10 @@ use tidegate_core::retry::{self, DeadReason, FailedAttempt, RetryDecision};
 use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
 
-use super::Machine;
-use crate::params::{Outcome, Report, Settle, Settled, Settlement};
-use crate::rows::{DoneRow, Rows, StateRow};
+use super::hints::Need;
+use super::{Because, Change, Fate, Machine};
+use crate::params::{Outcome, Report, Settle, Settled, Settlement, Ticket};
+use crate::rows::{DoneRow, Reads, Rows, StateRow};
 use crate::{Error, Result};
 
 /// Parks made by a snooze belong to the gates.
@@ -26,17 +27,39 @@ impl<R: Rows> Machine<R> {
     pub fn settle(&mut self, settle: Settle) -> Result<Vec<Settled>> {
         let now = self.tick(settle.now)?;
         let seed = settle.seed;
+        self.hint_settle(&settle.settlements)?;
         settle.settlements.into_iter().map(|s| self.settle_one(s, seed, now)).collect()
     }
 
+    /// A completed job is not read again; the others are.
+    fn hint_settle(&mut self, settlements: &[Settlement]) -> Result<()> {
+        if !R::PREFETCHES {
+            return Ok(());
+        }
+        let mut reads = Reads::default();
+        for Settlement { ticket: Ticket { lease, seq }, outcome } in settlements {
+            let Some(running) = self.memory.leases.running(*seq).filter(|r| r.lease == *lease) else {
+                continue;
+            };
+            let ends = running.cancel_requested || matches!(outcome, Outcome::Cancel | Outcome::Complete(_));
+            match outcome {
+                Outcome::Fail(_) if !ends => self.add_reads(&mut reads, *seq, Need::JobAndState),
+                Outcome::Snooze { .. } | Outcome::Release if !ends => {
+                    self.add_reads(&mut reads, *seq, Need::State)
+                }
+                _ if running.unique => reads.jobs.push(*seq),
+                _ => {}
+            }
+        }
+        self.hint(&reads)
+    }
+
     fn settle_one(&mut self, settlement: Settlement, seed: u64, now: Timestamp) -> Result<Settled> {
-        let Settlement { ticket, outcome } = settlement;
-        if !self.leases.holds(ticket.lease, ticket.seq) {
+        let Settlement { ticket: Ticket { lease, seq }, outcome } = settlement;
+        let Some(running) = self.memory.leases.running(seq).copied().filter(|r| r.lease == lease) else {
             self.stale_refused += 1;
             return Ok(Settled::Stale);
-        }
-        let seq = ticket.seq;
-        let running = self.let_go(seq, now)?;
+        };
         match outcome {
             Outcome::Complete(Some(result)) if result.as_str().len() > limits::MAX_RESULT_BYTES => {
                 let message = format!(
@@ -47,14 +70,14 @@ impl<R: Rows> Machine<R> {
                 let failure = Failure::new(Category::InvalidInput, "RESULT_TOO_LARGE", message);
                 self.fail(seq, running, &failure, seed, now)
             }
-            Outcome::Complete(result) => self.finish(seq, running, State::Completed, result, None, now),
-            Outcome::Cancel => self.finish(seq, running, State::Cancelled, None, None, now),
+            Outcome::Complete(result) => self.finish(seq, running, End::Completed(result), now),
+            Outcome::Cancel => self.finish(seq, running, End::Cancelled, now),
             // Asked to stop, and stopped in whatever way: it is not tried again.
-            _ if running.cancel_requested => self.finish(seq, running, State::Cancelled, None, None, now),
+            _ if running.cancel_requested => self.finish(seq, running, End::Cancelled, now),
             Outcome::Fail(failure) => self.fail(seq, running, &failure, seed, now),
             // One handler's mistake must not hold up the outcomes of others.
             Outcome::Snooze { park: Some(ParkScope::Queue(name)), .. }
-                if self.names.queue_id(&name).is_none() =>
+                if self.memory.names.queue_id(&name).is_none() =>
             {
                 let message = format!("the snooze parks queue `{name}`, which is not registered");
                 let failure = Failure::new(Category::LogicError, codes::UNKNOWN_QUEUE.id, message);
@@ -66,47 +89,36 @@ impl<R: Rows> Machine<R> {
                 state.settled = Some(running.lease);
                 state.claimed = true;
                 state.suspect = false;
-                self.back_to_ready(seq, running, &mut state, now)?;
+                self.back_to_ready(seq, running, &mut state, Because::Release, now)?;
                 Ok(Settled::Applied(State::Ready))
             }
         }
     }
 
-    /// Takes a job off its lease and frees its places. The caller puts it somewhere else in the same step.
-    pub(super) fn let_go(&mut self, seq: Seq, now: Timestamp) -> Result<Running> {
-        let (running, lease_empty) = self
-            .leases
-            .release(seq)
-            .ok_or_else(|| Error::internal(format!("job {} is not running", seq.0)))?;
-        if lease_empty {
-            self.rows.delete_lease(running.lease)?;
+    /// Takes a job off its lease, frees its places and puts it where it belongs now.
+    pub(super) fn let_go(&mut self, seq: Seq, fate: Fate) -> Result<()> {
+        let lease = self.memory.leases.running(seq).map(|r| r.lease);
+        self.change(Change::LetGo { seq, fate })?;
+        match lease.filter(|id| self.memory.leases.get(*id).is_none()) {
+            Some(empty) => self.rows.delete_lease(empty),
+            None => Ok(()),
         }
-        self.lanes.finished(running.lane, now);
-        // A freed place, or a process that is alone now, may let another job run.
-        self.signals.work = true;
-        Ok(running)
     }
 
-    /// Marks a job that nobody holds as finished.
-    pub(super) fn finish(
-        &mut self,
-        seq: Seq,
-        running: Running,
-        state: State,
-        result: Option<Payload>,
-        letter: Option<Box<DeadLetter>>,
-        now: Timestamp,
-    ) -> Result<Settled> {
+    /// Marks a running job as finished.
+    fn finish(&mut self, seq: Seq, running: Running, end: End, now: Timestamp) -> Result<Settled> {
         let queue = self.queue_of(running.lane)?;
         if running.unique {
             self.free_unique(seq)?;
         }
+        let (state, fate, result, letter) = match end {
+            End::Completed(result) => (State::Completed, Fate::Completed, result, None),
+            End::Cancelled => (State::Cancelled, Fate::Cancelled, None, None),
+            End::Dead(letter) => (State::Dead, Fate::Dead { code: letter.code.clone() }, None, Some(letter)),
+        };
         self.rows
             .insert_done(seq, &DoneRow { queue, state, at: now, attempt: running.attempt, result, letter })?;
-        self.count(queue, state, true);
-        if state == State::Completed {
-            self.counts(queue).rate.record(now);
-        }
+        self.let_go(seq, fate)?;
         Ok(Settled::Applied(state))
     }
 
@@ -126,13 +138,14 @@ impl<R: Rows> Machine<R> {
         seq: Seq,
         running: Running,
         state: &mut StateRow,
+        because: Because,
         now: Timestamp,
     ) -> Result<()> {
         state.run_at = Some(now);
         self.put_state(seq, state)?;
-        let (_, tenant) = self.lane_and_tenant(seq)?;
         let suspect = state.suspect.then(|| super::exclusive(state.lone_stalls));
-        self.make_ready(seq, state.lane.unwrap_or(running.lane), tenant, now, suspect)
+        let lane = state.lane.unwrap_or(running.lane);
+        self.let_go(seq, Fate::Ready { lane, suspect, because })
     }
 
     fn fail(
@@ -153,8 +166,8 @@ impl<R: Rows> Machine<R> {
         let missing = || Error::internal(format!("job {} is missing", seq.0));
         let row = self.rows.job(seq)?.ok_or_else(missing)?;
         let queue = self.queue_of(running.lane)?;
-        let (_, kind) = self.names.kind(row.kind).ok_or_else(missing)?;
-        let (_, queue_settings) = self.names.queue(queue).ok_or_else(missing)?;
+        let (_, kind) = self.memory.names.kind(row.kind).ok_or_else(missing)?;
+        let (_, queue_settings) = self.memory.names.queue(queue).ok_or_else(missing)?;
         let attempt = FailedAttempt {
             failure,
             failures: state.failures,
@@ -167,7 +180,8 @@ impl<R: Rows> Machine<R> {
         match decision {
             RetryDecision::At(at) => {
                 state.not_before = failure.retry_at.filter(|t| *t > now && *t <= at);
-                self.again(seq, running, &mut state, at, ScheduledBecause::Retry, now)
+                let because = Because::Retry { code: code_of(failure) };
+                self.again(seq, running, &mut state, at, because, now)
             }
             RetryDecision::Dead(reason) => {
                 self.put_state(seq, &state)?;
@@ -183,18 +197,21 @@ impl<R: Rows> Machine<R> {
         running: Running,
         state: &mut StateRow,
         at: Timestamp,
-        because: ScheduledBecause,
+        because: Because,
         now: Timestamp,
     ) -> Result<Settled> {
-        state.because = Some(because);
+        state.because = Some(match because {
+            Because::Snooze => ScheduledBecause::Snooze,
+            Because::Retry { .. } | Because::Release | Because::Stall => ScheduledBecause::Retry,
+        });
         if at <= now {
-            self.back_to_ready(seq, running, state, now)?;
+            self.back_to_ready(seq, running, state, because, now)?;
             return Ok(Settled::Applied(State::Ready));
         }
         state.run_at = Some(at);
         self.put_state(seq, state)?;
-        let queue = self.queue_of(running.lane)?;
-        self.schedule(seq, queue, at)?;
+        self.rows.delay(at, seq)?;
+        self.let_go(seq, Fate::Scheduled(at, because))?;
         Ok(Settled::Again(at))
     }
 
@@ -228,10 +245,10 @@ impl<R: Rows> Machine<R> {
             let failure = Failure::new(Category::LogicError, "SNOOZED_TOO_OFTEN", reason);
             return self.bury(seq, running, &failure, DeadReason::SnoozedTooOften, now);
         }
-        self.again(seq, running, &mut state, until, ScheduledBecause::Snooze, now)
+        self.again(seq, running, &mut state, until, Because::Snooze, now)
     }
 
-    /// Makes a job that nobody holds a dead letter.
+    /// Makes a running job a dead letter.
     fn bury(
         &mut self,
         seq: Seq,
@@ -243,7 +260,7 @@ impl<R: Rows> Machine<R> {
         let letter = DeadLetter {
             category: failure.category,
             reason,
-            code: cut(failure.code.clone(), limits::MAX_NAME_BYTES),
+            code: code_of(failure),
             message: cut(failure.message.clone(), limits::MAX_ERROR_BYTES),
             review: Review::PendingReview,
             resolution: None,
@@ -251,15 +268,16 @@ impl<R: Rows> Machine<R> {
             resolved_at: None,
             recovered_as: None,
         };
-        self.finish(seq, running, State::Dead, None, Some(Box::new(letter)), now)
+        self.finish(seq, running, End::Dead(Box::new(letter)), now)
     }
 
     /// Takes back a job whose lease ran out. A batch says nothing about its members: they become suspects. Only a
     /// lone suspect is counted, and only when it was alone in its process can the last count kill it.
     pub(super) fn stalled(&mut self, seq: Seq, lone: bool, now: Timestamp) -> Result<()> {
-        let running = self.let_go(seq, now)?;
+        let not_held = || Error::internal(format!("job {} is not running", seq.0));
+        let running = self.memory.leases.running(seq).copied().ok_or_else(not_held)?;
         if running.cancel_requested {
-            self.finish(seq, running, State::Cancelled, None, None, now)?;
+            self.finish(seq, running, End::Cancelled, now)?;
             return Ok(());
         }
         let mut state = self.state_of(seq)?;
@@ -275,18 +293,34 @@ impl<R: Rows> Machine<R> {
             self.bury(seq, running, &failure, DeadReason::Poison, now)?;
             return Ok(());
         }
-        self.back_to_ready(seq, running, &mut state, now)
+        self.back_to_ready(seq, running, &mut state, Because::Stall, now)
+    }
+
+    /// Jobs of expired leases are about to be taken back.
+    pub(super) fn hint_rescue<'s>(&mut self, jobs: impl Iterator<Item = &'s Seq>) -> Result<()> {
+        if !R::PREFETCHES {
+            return Ok(());
+        }
+        let mut reads = Reads::default();
+        for seq in jobs {
+            let unique = self.memory.leases.running(*seq).is_some_and(|r| r.unique);
+            self.add_reads(&mut reads, *seq, if unique { Need::JobAndState } else { Need::State });
+        }
+        self.hint(&reads)
     }
 
     /// Keeps progress and log lines; false where the lease is lost.
     pub fn report(&mut self, reports: Vec<Report>, now: Timestamp) -> Result<Vec<bool>> {
         let now = self.tick(now)?;
+        let held = |r: &&Report| self.memory.leases.holds(r.ticket.lease, r.ticket.seq);
+        let held: Vec<Seq> = reports.iter().filter(held).map(|r| r.ticket.seq).collect();
+        self.hint_rows(held.into_iter(), Need::State)?;
         reports.into_iter().map(|r| self.report_one(r, now)).collect()
     }
 
     fn report_one(&mut self, report: Report, now: Timestamp) -> Result<bool> {
         let Report { ticket, progress, log } = report;
-        if !self.leases.holds(ticket.lease, ticket.seq) {
+        if !self.memory.leases.holds(ticket.lease, ticket.seq) {
             self.stale_refused += 1;
             return Ok(false);
         }
@@ -305,6 +339,17 @@ impl<R: Rows> Machine<R> {
     }
 }
 
+/// How a running job ends.
+enum End {
+    Completed(Option<Payload>),
+    Cancelled,
+    Dead(Box<DeadLetter>),
+}
+
+fn code_of(failure: &Failure) -> String {
+    cut(failure.code.clone(), limits::MAX_NAME_BYTES)
+}
+
 fn count_category(state: &mut StateRow, category: Category) -> u32 {
     if let Some((_, n)) = state.by_category.iter_mut().find(|(c, _)| *c == category) {
         *n += 1;
@@ -319,7 +364,7 @@ fn note_error(state: &mut StateRow, attempt: u32, failure: &Failure, now: Timest
         attempt,
         at: now,
         category: failure.category,
-        code: cut(failure.code.clone(), limits::MAX_NAME_BYTES),
+        code: code_of(failure),
         message: cut(failure.message.clone(), limits::MAX_ERROR_BYTES),
     });
     let excess = state.errors.len().saturating_sub(limits::MAX_ERRORS_KEPT);

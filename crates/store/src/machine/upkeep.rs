@@ -1,10 +1,13 @@
 //! What keeps the store in shape: promote, rescue, prune, erase. Each call does a bounded amount of work.
 
 use tidegate_core::ids::Seq;
+use tidegate_core::job::State;
+use tidegate_core::lanes::QueueId;
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
-use super::Machine;
+use super::hints::Need;
+use super::{Change, Machine, Place};
 use crate::Result;
 use crate::params::{Advanced, Erase, Erased};
 use crate::rows::Rows;
@@ -13,25 +16,27 @@ impl<R: Rows> Machine<R> {
     /// Ends parks, takes jobs from expired leases, promotes due jobs.
     pub fn advance(&mut self, now: Timestamp) -> Result<Advanced> {
         let now = self.tick(now)?;
-        for park in self.lanes.advance(now) {
-            self.rows.delete_park(&park.scope, &park.by)?;
-            self.signals.work = true;
+        for park in self.memory.lanes.ended_parks(now) {
+            self.end_park(park.scope, park.by)?;
+        }
+        if self.memory.lanes.ages(now) {
+            self.change(Change::Aged)?;
         }
         let rescued = self.rescue(now)?;
         let promoted = self.promote(now)?;
-        let next_wakeup = [self.lanes.next_wakeup(&[], now), self.next_due, self.leases.next_expiry()]
-            .into_iter()
-            .flatten()
-            .min();
-        Ok(Advanced { promoted, rescued, next_wakeup })
+        let known = &self.memory;
+        let times = [known.lanes.next_wakeup(&[], now), known.next_due, known.leases.next_expiry()];
+        Ok(Advanced { promoted, rescued, next_wakeup: times.into_iter().flatten().min() })
     }
 
     fn rescue(&mut self, now: Timestamp) -> Result<u64> {
-        if self.leases.next_expiry().is_none_or(|t| t > now) {
+        if self.memory.leases.next_expiry().is_none_or(|t| t > now) {
             return Ok(0);
         }
+        let expired = self.memory.leases.expired(now);
+        self.hint_rescue(expired.iter().flat_map(|lease| &lease.jobs))?;
         let mut rescued = 0;
-        for lease in self.leases.expired(now) {
+        for lease in expired {
             for seq in lease.jobs {
                 self.stalled(seq, lease.lone.is_some(), now)?;
                 rescued += 1;
@@ -41,18 +46,18 @@ impl<R: Rows> Machine<R> {
     }
 
     fn promote(&mut self, now: Timestamp) -> Result<u64> {
-        if self.next_due.is_none_or(|t| t > now) {
+        if self.memory.next_due.is_none_or(|t| t > now) {
             return Ok(0);
         }
         let due = self.rows.take_due(now, limits::PROMOTE_BATCH)?;
-        for &(run_at, seq) in &due {
-            let (mut lane, tenant) = self.lane_and_tenant(seq)?;
-            lane = self.state_of(seq)?.lane.unwrap_or(lane);
-            let queue = self.queue_of(lane)?;
-            self.count(queue, tidegate_core::job::State::Scheduled, false);
-            self.make_ready(seq, lane, tenant, run_at, None)?;
+        self.hint_rows(due.iter().map(|(_, seq)| *seq), Need::HeadAndState)?;
+        for &(at, seq) in &due {
+            let (home, tenant) = self.lane_and_tenant(seq)?;
+            let lane = self.state_of(seq)?.lane.unwrap_or(home);
+            self.change(Change::Due { place: Place { seq, lane, tenant }, at })?;
         }
-        self.next_due = self.rows.next_due()?;
+        self.due_left = true;
+        self.settle_due()?;
         Ok(due.len() as u64)
     }
 
@@ -61,15 +66,15 @@ impl<R: Rows> Machine<R> {
         let now = self.tick(now)?;
         let mut left = limit;
         left -= (self.rows.expire_uniques(now, left)? as usize).min(left);
-        let queues: Vec<_> = self.names.queues().map(|(_, id)| id).collect();
+        let queues: Vec<_> = self.memory.names.queues().map(|(_, id)| id).collect();
         let mut pruned = 0;
         for queue in queues {
             if left == 0 {
                 break;
             }
-            let Some((_, settings)) = self.names.queue(queue) else { continue };
+            let Some((_, settings)) = self.memory.names.queue(queue) else { continue };
             let retention = settings.retention;
-            let kept = self.counts.get(&queue).map_or(0, |c| c.completed + c.cancelled);
+            let kept = self.memory.counts.get(&queue).map_or(0, |c| c.completed + c.cancelled);
             if kept == 0 {
                 continue;
             }
@@ -78,38 +83,40 @@ impl<R: Rows> Machine<R> {
             if excess == 0 && oldest.first().is_none_or(|(at, _, _)| now.since(*at) <= retention.age_ms) {
                 continue;
             }
-            for (i, (at, seq, state)) in self.rows.oldest_done(queue, left)?.into_iter().enumerate() {
-                if i as u64 >= excess && now.since(at) <= retention.age_ms {
-                    break;
-                }
-                self.count(queue, state, false);
-                self.delete(seq)?;
-                pruned += 1;
-                left -= 1;
-            }
+            let over = |(i, (at, _, _)): &(usize, (Timestamp, Seq, State))| {
+                (*i as u64) < excess || now.since(*at) > retention.age_ms
+            };
+            let oldest = self.rows.oldest_done(queue, left)?.into_iter().enumerate().take_while(over);
+            let oldest: Vec<_> = oldest.map(|(_, (_, seq, state))| (seq, (queue, state))).collect();
+            self.delete_finished(&oldest)?;
+            pruned += oldest.len() as u64;
+            left -= oldest.len();
         }
-        for (at, seq, queue) in self.rows.oldest_dead(left)? {
-            if now.since(at) <= limits::DEAD_RETENTION_MS {
-                break;
-            }
-            self.count(queue, tidegate_core::job::State::Dead, false);
-            self.delete(seq)?;
-            pruned += 1;
-        }
-        Ok(pruned)
+        let over = |(at, _, _): &(Timestamp, Seq, QueueId)| now.since(*at) > limits::DEAD_RETENTION_MS;
+        let dead = self.rows.oldest_dead(left)?.into_iter().take_while(over);
+        let dead: Vec<_> = dead.map(|(_, seq, queue)| (seq, (queue, State::Dead))).collect();
+        self.delete_finished(&dead)?;
+        Ok(pruned + dead.len() as u64)
+    }
+
+    fn delete_finished(&mut self, jobs: &[(Seq, (QueueId, State))]) -> Result<()> {
+        self.hint_rows(jobs.iter().map(|(seq, _)| *seq), Need::HeadAndState)?;
+        jobs.iter().try_for_each(|(seq, finished)| self.delete(*seq, Some(*finished)))
     }
 
     /// Erases a tenant's jobs, looking at a bounded number of rows. Running jobs lose their lease.
     pub fn erase(&mut self, erase: &Erase) -> Result<Erased> {
-        let now = self.tick(erase.now)?;
-        let Some(tenant) = self.names.tenant_no(&erase.tenant) else { return Ok(Erased::default()) };
+        self.tick(erase.now)?;
+        let Some(tenant) = self.memory.names.tenant_no(&erase.tenant) else { return Ok(Erased::default()) };
         let (jobs, next): (Vec<Seq>, Option<Seq>) =
             self.rows.jobs_of_tenant(tenant, erase.after, erase.scan)?;
+        self.hint_rows(jobs.iter().copied(), Need::Everything)?;
         let erased = jobs.len() as u64;
         for seq in jobs {
-            self.uproot(seq, now)?;
-            self.delete(seq)?;
+            let finished = self.uproot(seq)?;
+            self.delete(seq, finished)?;
         }
+        self.settle_due()?;
         Ok(Erased { erased, next })
     }
 }

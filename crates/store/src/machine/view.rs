@@ -8,6 +8,7 @@ use tidegate_core::time::Timestamp;
 use tidegate_core::why::{Cause, Why};
 
 use super::Machine;
+use super::hints::Need;
 use crate::rows::Rows;
 use crate::{Error, Result};
 
@@ -23,25 +24,37 @@ impl<R: Rows> Machine<R> {
         }
     }
 
+    /// Everything known about each of these jobs, but for those that are gone.
+    pub fn views(&mut self, jobs: &[Seq]) -> Result<Vec<(Seq, Job)>> {
+        self.hint_rows(jobs.iter().copied(), Need::Everything)?;
+        let views = jobs.iter().map(|seq| Ok(self.look(*seq)?.map(|job| (*seq, job))));
+        views.filter_map(Result::transpose).collect()
+    }
+
     /// Everything known about a job, by its number.
     pub fn view(&mut self, seq: Seq) -> Result<Option<Job>> {
+        self.hint_rows([seq].into_iter(), Need::Everything)?;
+        self.look(seq)
+    }
+
+    fn look(&mut self, seq: Seq) -> Result<Option<Job>> {
         let Some(row) = self.rows.job(seq)? else { return Ok(None) };
         let stored = self.state_of(seq)?;
         let done = self.rows.done(seq)?;
-        let running = self.leases.running(seq).copied();
+        let running = self.memory.leases.running(seq).copied();
         let lane = stored.lane.unwrap_or(row.lane);
         let missing = || Error::new(codes::CORRUPT, format!("a name of job {} is missing", row.id));
-        let key = self.lanes.lane_key(lane).ok_or_else(missing)?;
-        let (queue, _) = self.names.queue(key.queue).ok_or_else(missing)?;
-        let (kind, kind_settings) = self.names.kind(row.kind).ok_or_else(missing)?;
+        let key = self.memory.lanes.lane_key(lane).ok_or_else(missing)?;
+        let (queue, _) = self.memory.names.queue(key.queue).ok_or_else(missing)?;
+        let (kind, kind_settings) = self.memory.names.kind(row.kind).ok_or_else(missing)?;
         let state = match (&done, running) {
             (Some(done), _) => done.state,
             (None, Some(_)) => State::Running,
-            (None, None) if self.lanes.is_ready(lane, seq) => State::Ready,
+            (None, None) if self.memory.lanes.is_ready(lane, seq) => State::Ready,
             (None, None) => State::Scheduled,
         };
         let held = running.and_then(|r| {
-            let lease = self.leases.get(r.lease)?;
+            let lease = self.memory.leases.get(r.lease)?;
             Some(Held {
                 lease: lease.id,
                 worker: lease.worker.clone(),
@@ -60,7 +73,7 @@ impl<R: Rows> Machine<R> {
             id: row.id,
             queue: queue.clone(),
             kind: kind.clone(),
-            tenant: row.tenant.and_then(|no| self.names.tenant(no).cloned()),
+            tenant: row.tenant.and_then(|no| self.memory.names.tenant(no).cloned()),
             group: key.group.clone(),
             connector: key.connector.clone(),
             payload: stored.payload.unwrap_or(row.payload),
@@ -99,7 +112,7 @@ impl<R: Rows> Machine<R> {
         let (row, stored) = self.row_and_state(seq)?;
         let lane = stored.lane.unwrap_or(row.lane);
         let queue_id = self.queue_of(lane)?;
-        let (_, queue) = self.names.queue(queue_id).ok_or_else(missing)?;
+        let (_, queue) = self.memory.names.queue(queue_id).ok_or_else(missing)?;
         let policy = job.retry.as_ref().unwrap_or(&queue.retry);
         let last = job.errors.last();
         let of_category = last.filter(|_| job.retry.is_none());
@@ -158,7 +171,7 @@ impl<R: Rows> Machine<R> {
         job: &Job,
         now: Timestamp,
     ) -> (Cause, Option<Timestamp>) {
-        let mut parks: Vec<_> = self.lanes.parks_of(lane).into_iter().cloned().collect();
+        let mut parks: Vec<_> = self.memory.lanes.parks_of(lane).into_iter().cloned().collect();
         if !parks.is_empty() {
             // The one that ends last decides; no end is the latest end.
             parks.sort_by_key(|p| std::cmp::Reverse(p.until.unwrap_or(Timestamp(i64::MAX))));
@@ -166,26 +179,26 @@ impl<R: Rows> Machine<R> {
             return (Cause::Parked { parks }, until);
         }
         if let Some((running, limit)) =
-            self.lanes.group_load(lane).filter(|(running, limit)| running >= limit)
+            self.memory.lanes.group_load(lane).filter(|(running, limit)| running >= limit)
         {
             return (Cause::GroupFull { group: job.group.clone(), running, limit }, None);
         }
-        let (higher, older) = self.lanes.ahead(lane, seq, AHEAD_BOUND);
-        match self.lanes.blocked(queue, now) {
+        let (higher, older) = self.memory.lanes.ahead(lane, seq, AHEAD_BOUND);
+        match self.memory.lanes.blocked(queue, now) {
             Some(Blocked::Concurrency { limit }) => return (Cause::QueueFull { limit }, None),
             Some(Blocked::Limiter { limiter, free_at }) => {
-                let start = self.lanes.limiter_allows(queue, higher + older, now);
+                let start = self.memory.lanes.limiter_allows(queue, higher + older, now);
                 return (Cause::Limited { limiter, free_at }, start);
             }
             None => {}
         }
-        if self.lanes.suspect_since(lane, seq).is_some() {
+        if self.memory.lanes.suspect_since(lane, seq).is_some() {
             return (Cause::Suspect { lone_stalls: job.lone_stalls }, None);
         }
         if higher + older == 0 {
             return (Cause::Next, None);
         }
-        let per_minute = self.counts.get(&queue).map_or(0, |c| c.rate.last_minute(now));
+        let per_minute = self.memory.counts.get(&queue).map_or(0, |c| c.rate.last_minute(now));
         let expected = (per_minute > 0)
             .then(|| now.plus_ms(((higher + older) * 60_000 / per_minute).min(i64::MAX as u64) as i64));
         (Cause::Behind { higher, older }, expected)

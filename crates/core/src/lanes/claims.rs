@@ -1,0 +1,226 @@
+//! Claims: picking jobs within every limit, and following the picks of another process.
+
+use super::{Exclusive, LaneId, Lanes, Queue, QueueId, Suspect, group_limit};
+use crate::ids::Seq;
+use crate::limits::LANE_QUANTUM;
+use crate::time::Timestamp;
+
+/// A job picked by a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Picked {
+    /// The job.
+    pub seq: Seq,
+    /// Its lane.
+    pub lane: LaneId,
+    /// When it became ready.
+    pub ready_at: Timestamp,
+}
+
+/// What a claimer may take.
+#[derive(Debug)]
+pub struct Appetite<'a> {
+    /// The queues it serves, each with the most it takes from it.
+    pub queues: &'a [(QueueId, u32)],
+    /// Most jobs in all.
+    pub max: u32,
+}
+
+/// Whether a process may run a suspect now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SuspectRoom {
+    /// It runs one already.
+    None,
+    /// It runs other jobs.
+    Shared,
+    /// It runs nothing.
+    Alone,
+}
+
+/// What a claim for a suspect found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SuspectPick {
+    /// No suspect may run.
+    Nothing,
+    /// This one must run alone; the process has to finish what it runs first.
+    DrainFirst(LaneId, Seq),
+    /// This one, in a lease of its own.
+    Run(Picked, Exclusive),
+}
+
+/// How far a visit moves the virtual time of a queue of weight 1, for each job.
+const QUEUE_STEP: u64 = 1 << 20;
+
+impl Lanes {
+    /// Picks jobs within every limit. What is picked counts as running from now on. A claim that picks nothing changes
+    /// nothing.
+    pub fn claim(&mut self, appetite: &Appetite<'_>, now: Timestamp) -> Vec<Picked> {
+        let mut room: Vec<(QueueId, u32)> = appetite.queues.to_vec();
+        if appetite.max == 0 || self.next_queue(&room, now).is_none() {
+            return vec![];
+        }
+        let mut picked = Vec::with_capacity(appetite.max.min(1_024) as usize);
+        self.level_queues(appetite.queues.iter().map(|(id, _)| *id));
+        while (picked.len() as u32) < appetite.max {
+            let Some(slot) = self.next_queue(&room, now) else { break };
+            let (queue_id, queue_room) = &mut room[slot];
+            let left = appetite.max - picked.len() as u32;
+            let taken = self.visit(*queue_id, left.min(*queue_room), now, &mut picked);
+            *queue_room -= taken;
+            if taken == 0 {
+                break;
+            }
+        }
+        picked
+    }
+
+    /// Does to the lanes what the claim of another process did: on these queues it picked these jobs, in this order.
+    /// False if one of them is not ready here.
+    #[must_use]
+    pub fn take(
+        &mut self,
+        queues: impl Iterator<Item = QueueId> + Clone,
+        picked: impl Iterator<Item = (LaneId, Seq)>,
+        now: Timestamp,
+    ) -> bool {
+        self.level_queues(queues);
+        // A visit that took less than a quantum emptied or filled something, so the next one went elsewhere: the jobs
+        // of one lane that stand together, a quantum at a time, are the visits.
+        let mut picked = picked.peekable();
+        while let Some((lane_id, first)) = picked.next() {
+            let Some(lane) = self.lanes.get_mut(&lane_id) else { return false };
+            if lane.ready.remove(&first).is_none() {
+                return false;
+            }
+            let mut k = 1;
+            while k < LANE_QUANTUM
+                && let Some((_, seq)) = picked.next_if(|(id, _)| *id == lane_id)
+            {
+                if lane.ready.remove(&seq).is_none() {
+                    return false;
+                }
+                k += 1;
+            }
+            self.serve(lane_id, k, now);
+        }
+        true
+    }
+
+    /// Lets queues that woke start level with those they share this worker with: neither punished for having been
+    /// idle, nor rewarded.
+    fn level_queues(&mut self, queues: impl Iterator<Item = QueueId> + Clone) {
+        let vtimes = |woken: bool| {
+            let of = move |q: &&Queue| q.woken == woken && !q.active.is_empty();
+            queues.clone().filter_map(|id| self.queues.get(&id)).filter(of).map(|q| q.vtime)
+        };
+        let Some(start) = vtimes(false).min().or_else(|| vtimes(true).max()) else { return };
+        for id in queues {
+            if let Some(q) = self.queues.get_mut(&id).filter(|q| q.woken && !q.active.is_empty()) {
+                q.vtime = q.vtime.max(start);
+                q.woken = false;
+            }
+        }
+    }
+
+    /// The queue to visit: best level first, then the smallest virtual time.
+    fn next_queue(&self, room: &[(QueueId, u32)], now: Timestamp) -> Option<usize> {
+        let mut best: Option<((u8, u64, QueueId), usize)> = None;
+        for (slot, (id, left)) in room.iter().enumerate() {
+            let Some(q) = self.queues.get(id).filter(|_| *left > 0) else { continue };
+            let Some(&(level, _, _)) = q.active.first() else { continue };
+            let rank = (level, q.vtime, *id);
+            if best.as_ref().is_none_or(|(b, _)| rank < *b) && q.free(now) > 0 {
+                best = Some((rank, slot));
+            }
+        }
+        best.map(|(_, slot)| slot)
+    }
+
+    /// Takes up to a quantum from the first active lane of a queue.
+    fn visit(&mut self, queue_id: QueueId, most: u32, now: Timestamp, picked: &mut Vec<Picked>) -> u32 {
+        let Some(queue) = self.queues.get(&queue_id) else { return 0 };
+        let Some(&(_, _, lane_id)) = queue.active.first() else { return 0 };
+        let Some(lane) = self.lanes.get_mut(&lane_id) else { return 0 };
+        let group_free = group_limit(&queue.settings, &lane.key.group).map_or(u32::MAX, |limit| {
+            let group = self.groups.get(&(queue_id, lane.key.group.clone()));
+            limit.saturating_sub(group.map_or(0, |g| g.running))
+        });
+        let k = most.min(queue.free(now)).min(group_free).min(LANE_QUANTUM).min(lane.ready.len() as u32);
+        for _ in 0..k {
+            if let Some((seq, ready_at)) = lane.ready.pop_first() {
+                picked.push(Picked { seq, lane: lane_id, ready_at });
+            }
+        }
+        self.serve(lane_id, k, now);
+        k
+    }
+
+    /// A visit took this many jobs out of a lane: they run now, and virtual time goes on.
+    fn serve(&mut self, lane_id: LaneId, k: u32, now: Timestamp) {
+        let Some(lane) = self.lanes.get_mut(&lane_id) else { return };
+        let Some(queue) = self.queues.get_mut(&lane.key.queue) else { return };
+        let Some(group) = self.groups.get_mut(&(lane.key.queue, lane.key.group.clone())) else { return };
+        lane.passed_head = None;
+        let base = usize::from(lane.key.priority.level() - 1);
+        // Elsewhere the lane may not have aged yet, after a rebuild: then it is served where it stands.
+        let (here, vtime) =
+            lane.active.map_or((base, lane.vtime[base]), |(level, vtime)| (usize::from(level - 1), vtime));
+        queue.pass(here, vtime, k);
+        lane.vtime[here] = vtime + u64::from(k);
+        if here != base {
+            lane.vtime[base] += u64::from(k);
+        }
+        queue.vtime += u64::from(k) * QUEUE_STEP / u64::from(queue.settings.weight);
+        queue.ready -= u64::from(k);
+        queue.running += k;
+        if let Some(limiter) = queue.settings.limiter {
+            queue.window.record(limiter, now, k);
+        }
+        group.running += k;
+        let full = group_limit(&queue.settings, &lane.key.group).is_some_and(|l| group.running >= l);
+        if full {
+            for id in group.lanes.clone() {
+                self.refresh(id, now);
+            }
+        } else {
+            self.refresh(lane_id, now);
+        }
+    }
+
+    /// Finds a suspect that may run, in a lease of its own. [`take_suspect`](Self::take_suspect) takes it.
+    pub fn find_suspect(&self, queues: &[(QueueId, u32)], room: SuspectRoom, now: Timestamp) -> SuspectPick {
+        if room == SuspectRoom::None {
+            return SuspectPick::Nothing;
+        }
+        for (id, left) in queues {
+            let Some(queue) = self.queues.get(id).filter(|_| *left > 0) else { continue };
+            let Some(&(seq, lane)) = queue.suspects.first() else { continue };
+            if queue.free(now) == 0 {
+                continue;
+            }
+            let suspect = self.lanes.get(&lane).and_then(|l| l.suspects.get(&seq));
+            let Some(&Suspect { ready_at, exclusive }) = suspect else { continue };
+            if exclusive && room != SuspectRoom::Alone {
+                return SuspectPick::DrainFirst(lane, seq);
+            }
+            return SuspectPick::Run(Picked { seq, lane, ready_at }, Exclusive(exclusive));
+        }
+        SuspectPick::Nothing
+    }
+
+    /// A suspect runs from now on. False if it is none that is ready here.
+    #[must_use]
+    pub fn take_suspect(&mut self, lane_id: LaneId, seq: Seq, now: Timestamp) -> bool {
+        let Some(lane) = self.lanes.get_mut(&lane_id) else { return false };
+        let Some(queue) = self.queues.get_mut(&lane.key.queue) else { return false };
+        if lane.suspects.remove(&seq).is_none() {
+            return false;
+        }
+        queue.ready -= 1;
+        if let Some(limiter) = queue.settings.limiter {
+            queue.window.record(limiter, now, 1);
+        }
+        self.shift_running(lane_id, true, now);
+        self.refresh(lane_id, now);
+        true
+    }
+}

@@ -1,0 +1,78 @@
+//! Why a job waits, and how long lines are. Nothing here changes anything.
+
+use std::collections::BTreeSet;
+
+use super::{Blocked, Lane, LaneId, Lanes, QueueId, group_limit};
+use crate::ids::{GroupKey, Seq};
+use crate::time::Timestamp;
+
+/// Jobs of a lane that are looked at for the oldest one.
+const HEADS: usize = 64;
+
+impl Lanes {
+    /// What keeps the whole queue from starting a job now, parks aside.
+    pub fn blocked(&self, queue: QueueId, now: Timestamp) -> Option<Blocked> {
+        let q = self.queues.get(&queue)?;
+        if let Some(limit) = q.settings.concurrency.filter(|&c| q.running >= c) {
+            return Some(Blocked::Concurrency { limit });
+        }
+        let limiter = q.settings.limiter?;
+        let free_at = q.window.free_at(limiter).filter(|t| *t > now)?;
+        Some(Blocked::Limiter { limiter, free_at })
+    }
+
+    /// When the job that is `ahead` places behind the head may start as far as the limiter is concerned.
+    pub fn limiter_allows(&self, queue: QueueId, ahead: u64, now: Timestamp) -> Option<Timestamp> {
+        let q = self.queues.get(&queue)?;
+        let limiter = q.settings.limiter?;
+        let max = u64::from(limiter.max);
+        let mut counted = q.window.starts().filter(|(at, _)| now.since(*at) < limiter.per_ms).peekable();
+        let base = counted.peek().map_or(now, |(at, _)| *at);
+        let used: u64 = counted.map(|(_, n)| u64::from(n)).sum();
+        let windows = (used.min(max) + ahead) / max;
+        Some(if windows == 0 { now } else { base.plus_ms(limiter.per_ms * windows as i64).max(now) })
+    }
+
+    /// The oldest ready job of a queue, by the time it became ready. Looks at the front of each lane.
+    pub fn oldest_ready(&self, queue: QueueId) -> Option<Timestamp> {
+        let heads = |lane: &Lane| {
+            // Jobs that came back stand in front of older ones; a few looks find the oldest.
+            let ready = lane.ready.values().take(HEADS).copied().min();
+            let suspect = lane.suspects.first_key_value().map(|(_, s)| s.ready_at);
+            ready.into_iter().chain(suspect).min()
+        };
+        self.lanes.values().filter(|l| l.key.queue == queue).filter_map(heads).min()
+    }
+
+    /// Groups of a queue that have ready jobs and are parked.
+    pub fn parked_groups(&self, queue: QueueId) -> usize {
+        let parked =
+            |l: &&Lane| l.key.queue == queue && l.parks > 0 && !(l.ready.is_empty() && l.suspects.is_empty());
+        self.lanes.values().filter(parked).map(|l| &l.key.group).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Running jobs and limit of the lane's group, if it has a limit.
+    pub fn group_load(&self, lane: LaneId) -> Option<(u32, u32)> {
+        let key = self.lane_key(lane)?;
+        let limit = group_limit(&self.queues.get(&key.queue)?.settings, &key.group)?;
+        Some((self.groups.get(&(key.queue, key.group.clone()))?.running, limit))
+    }
+
+    /// Running jobs of a group in a queue.
+    pub fn group_running(&self, queue: QueueId, group: &GroupKey) -> u32 {
+        self.groups.get(&(queue, group.clone())).map_or(0, |g| g.running)
+    }
+
+    /// Ready jobs that are served before this one: (of better level in the queue, in its own lane). Counts at most
+    /// `bound` in its own lane.
+    pub fn ahead(&self, lane: LaneId, seq: Seq, bound: usize) -> (u64, u64) {
+        let Some(l) = self.lanes.get(&lane) else { return (0, 0) };
+        let own = l.ready.range(..seq).take(bound).count() as u64;
+        let level = l.active.map_or(l.key.priority.level(), |(level, _)| level);
+        let better = self.queues.get(&l.key.queue).map_or(0, |q| {
+            let lanes = q.active.iter().take_while(|(other, _, _)| *other < level).take(bound);
+            lanes.filter_map(|(_, _, id)| self.lanes.get(id)).map(|l| l.ready.len() as u64).sum()
+        });
+        (better, own)
+    }
+}

@@ -1,0 +1,112 @@
+//! What two machines over the same rows must have in common.
+
+use std::collections::BTreeMap;
+
+use tidegate_core::ids::{KindName, LeaseId, QueueName, Seq, TenantId};
+use tidegate_core::job::Park;
+use tidegate_core::lanes::{Exclusive, LaneId, LaneKey, QueueId, Window};
+use tidegate_core::leases::{Lease, Running};
+use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::time::Timestamp;
+
+use super::Machine;
+use crate::rows::{KindId, Rows, TenantNo};
+
+/// Sets and counts of a machine, in order. Machines that followed the same changes have the same digest, and so has one
+/// that was rebuilt from their rows. Virtual times, ages and rates are not in it: a rebuild begins them anew.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Digest {
+    queues: BTreeMap<QueueId, QueueDigest>,
+    kinds: BTreeMap<KindId, (KindName, KindSettings)>,
+    tenants: BTreeMap<TenantNo, TenantDigest>,
+    lanes: BTreeMap<LaneId, LaneDigest>,
+    parks: Vec<Park>,
+    leases: BTreeMap<LeaseId, Lease>,
+    running: BTreeMap<Seq, Running>,
+    with_state: Vec<Seq>,
+    tenant_ready: BTreeMap<(QueueId, TenantNo), u64>,
+    next_due: Option<Timestamp>,
+}
+
+impl Eq for Digest {}
+
+#[derive(Debug, Clone, PartialEq)]
+struct QueueDigest {
+    name: QueueName,
+    settings: QueueSettings,
+    ready: u64,
+    running: u32,
+    scheduled: u64,
+    completed: u64,
+    dead: u64,
+    cancelled: u64,
+    starts: BTreeMap<Timestamp, u32>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct TenantDigest {
+    name: TenantId,
+    jobs: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct LaneDigest {
+    key: LaneKey,
+    jobs: u64,
+    group_running: u32,
+    ready: Vec<(Seq, Option<Exclusive>)>,
+}
+
+impl<R: Rows> Machine<R> {
+    /// What this machine must have in common with the others over the same rows.
+    pub fn digest(&self) -> Digest {
+        let known = &self.memory;
+        let queue = |(name, id): (&QueueName, QueueId)| {
+            let (_, settings) = known.names.queue(id)?;
+            let counts = known.counts.get(&id);
+            let mut starts = BTreeMap::new();
+            for (at, n) in known.lanes.window(id).into_iter().flat_map(Window::starts) {
+                *starts.entry(at).or_default() += n;
+            }
+            let digest = QueueDigest {
+                name: name.clone(),
+                settings: settings.clone(),
+                ready: known.lanes.ready_count(id),
+                running: known.lanes.running_count(id),
+                scheduled: counts.map_or(0, |c| c.scheduled),
+                completed: counts.map_or(0, |c| c.completed),
+                dead: counts.map_or(0, |c| c.dead),
+                cancelled: counts.map_or(0, |c| c.cancelled),
+                starts,
+            };
+            Some((id, digest))
+        };
+        let lane = |(id, key): (LaneId, &LaneKey)| {
+            let digest = LaneDigest {
+                key: key.clone(),
+                jobs: known.lane_jobs.get(&id).copied().unwrap_or(0),
+                group_running: known.lanes.group_running(key.queue, &key.group),
+                ready: known.lanes.ready_in(id).collect(),
+            };
+            (id, digest)
+        };
+        let tenant = |(no, name): (TenantNo, &TenantId)| {
+            let jobs = known.tenant_jobs.get(&no).copied().unwrap_or(0);
+            (no, TenantDigest { name: name.clone(), jobs })
+        };
+        let mut with_state: Vec<Seq> = known.with_state.iter().copied().collect();
+        with_state.sort_unstable();
+        Digest {
+            queues: known.names.queues().filter_map(queue).collect(),
+            kinds: known.names.kinds().map(|(id, kind)| (id, kind.clone())).collect(),
+            tenants: known.names.tenants().map(tenant).collect(),
+            lanes: known.lanes.all().map(lane).collect(),
+            parks: known.lanes.parks().cloned().collect(),
+            leases: known.leases.all().map(|lease| (lease.id, lease.clone())).collect(),
+            running: known.leases.all_running().map(|(seq, running)| (seq, *running)).collect(),
+            with_state,
+            tenant_ready: known.tenant_ready.iter().map(|(key, n)| (*key, *n)).collect(),
+            next_due: known.next_due,
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! The memory of a machine, and the only place where it changes.
+//!
+//! Operations read what is [`Known`] and decide; what they decided is a [`Change`], and only [`Memory`] applies it. A
+//! machine that follows another one applies the same changes with the same code, so the two cannot drift apart. The one
+//! exception is a claim's pick, which chooses and takes at once; a follower takes what was picked.
+
+use std::collections::HashMap;
+use std::collections::HashSet;
+use std::ops::Deref;
+
+use tidegate_core::ids::Seq;
+use tidegate_core::job::State;
+use tidegate_core::lanes::{Appetite, Exclusive, LaneId, Lanes, Picked, QueueId};
+use tidegate_core::leases::{Lease, Leases, Running};
+use tidegate_core::time::Timestamp;
+
+use super::PendingSignals;
+use super::change::{self, Because, Change, Face, Fate, Leased, Place, StoredJobs};
+use super::counts::Counts;
+use super::names::NameBook;
+use crate::feed::{Happened, JobEvent};
+use crate::rows::TenantNo;
+use crate::{Error, Result};
+
+/// What a machine knows without looking at its rows.
+#[derive(Debug)]
+pub(super) struct Known {
+    /// When the last change was made.
+    pub(super) now: Timestamp,
+    pub(super) lanes: Lanes,
+    pub(super) leases: Leases,
+    pub(super) names: NameBook,
+    /// Jobs that have a state row.
+    pub(super) with_state: HashSet<Seq>,
+    pub(super) counts: HashMap<QueueId, Counts>,
+    pub(super) tenant_ready: HashMap<(QueueId, TenantNo), u64>,
+    /// Stored jobs per lane and per tenant, finished ones included: what nobody uses is forgotten.
+    pub(super) lane_jobs: HashMap<LaneId, u64>,
+    pub(super) tenant_jobs: HashMap<TenantNo, u64>,
+    pub(super) next_seq: i64,
+    pub(super) next_lease: i64,
+    pub(super) next_due: Option<Timestamp>,
+}
+
+impl Known {
+    pub(super) fn queue_of(&self, lane: LaneId) -> Result<QueueId> {
+        let key = self.lanes.lane_key(lane);
+        key.map(|key| key.queue).ok_or_else(|| Error::internal(format!("lane {} is missing", lane.0)))
+    }
+}
+
+/// The memory. Readable by everyone, changed by [`Memory::change`] and [`Memory::follow`].
+#[derive(Debug)]
+pub(super) struct Memory {
+    known: Known,
+    pub(super) signals: PendingSignals,
+    /// Changes since they were last taken, if they are kept.
+    changes: Option<Vec<Change>>,
+    /// Events since they were last taken, if anybody watches.
+    events: Option<Vec<JobEvent>>,
+}
+
+impl Deref for Memory {
+    type Target = Known;
+
+    fn deref(&self) -> &Known {
+        &self.known
+    }
+}
+
+impl Memory {
+    /// A memory of what was rebuilt from rows.
+    pub(super) fn new(known: Known) -> Self {
+        // What waits may have been waiting for this.
+        let signals = PendingSignals { work: true, ..PendingSignals::default() };
+        Self { known, signals, changes: None, events: None }
+    }
+
+    pub(super) fn record(&mut self, on: bool) {
+        self.changes = on.then(Vec::new);
+    }
+
+    pub(super) fn take_changes(&mut self) -> Vec<Change> {
+        self.changes.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    pub(super) fn watch(&mut self, on: bool) {
+        if on != self.events.is_some() {
+            self.events = on.then(Vec::new);
+        }
+    }
+
+    pub(super) fn take_events(&mut self) -> Vec<JobEvent> {
+        self.events.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Applies a change made by this machine.
+    pub(super) fn change(&mut self, now: Timestamp, change: Change) -> Result<()> {
+        // A clock that went back says itself what time it is.
+        if !matches!(change, Change::Rebased(_)) {
+            self.pass_time(now);
+        }
+        self.apply(&change)?;
+        self.keep(change);
+        Ok(())
+    }
+
+    /// Picks jobs for a lease that [`grant`](Self::grant) then adds. Nothing changes if nothing is picked.
+    pub(super) fn pick(&mut self, appetite: &Appetite<'_>, now: Timestamp) -> Vec<Picked> {
+        self.known.lanes.claim(appetite, now)
+    }
+
+    /// Adds the lease over what was picked.
+    pub(super) fn grant(&mut self, now: Timestamp, leased: Box<Leased>) -> Result<()> {
+        self.pass_time(now);
+        self.lease(&leased)?;
+        self.keep(Change::Leased(leased));
+        Ok(())
+    }
+
+    /// Applies changes made by another machine.
+    pub(super) fn follow(&mut self, changes: &[Change]) -> Result<()> {
+        changes.iter().try_for_each(|change| self.apply(change))
+    }
+
+    /// The time is a change like others, kept only together with something that happened.
+    fn pass_time(&mut self, now: Timestamp) {
+        if self.known.now != now {
+            self.known.now = now;
+            self.keep(Change::Now(now));
+        }
+    }
+
+    fn keep(&mut self, change: Change) {
+        if let Some(changes) = &mut self.changes {
+            change::push(changes, change);
+        }
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<()> {
+        let known = &mut self.known;
+        let now = known.now;
+        match change {
+            Change::Now(now) => known.now = *now,
+            Change::Rebased(now) => {
+                known.now = *now;
+                known.lanes.rebase(*now);
+                for (lease, until) in known.leases.beyond(*now) {
+                    must(known.leases.set_end(lease, until), "a lease is missing")?;
+                }
+            }
+            Change::Aged => known.lanes.age(now),
+            Change::Queue(queue) => {
+                known.names.put_queue(queue.id, &queue.name, &queue.settings);
+                known.lanes.put_queue(queue.id, &queue.name, &queue.settings, now);
+                self.signals.work = true;
+            }
+            Change::Kind(kind) => known.names.put_kind(kind.id, &kind.name, &kind.settings),
+            Change::Tenant(no, name) => known.names.put_tenant(*no, name),
+            Change::TenantGone(no) => {
+                must(!known.tenant_jobs.contains_key(no), "a tenant that is gone has jobs")?;
+                known.names.forget_tenant(*no);
+            }
+            Change::Lane(id, key) => {
+                must(known.names.queue(key.queue).is_some(), "the queue of a lane is missing")?;
+                known.names.put_lane(*id);
+                known.lanes.add_lane(*id, (**key).clone());
+            }
+            Change::LaneGone(id) => {
+                must(!known.lane_jobs.contains_key(id), "a lane that is gone has jobs")?;
+                known.lanes.remove_lane(*id);
+            }
+            Change::Parked(park) => {
+                known.lanes.park((**park).clone(), now);
+                self.signals.work = true;
+            }
+            Change::Unparked(park) => {
+                must(known.lanes.unpark(&park.0, &park.1, now).is_some(), "a park is missing")?;
+                self.signals.work = true;
+            }
+            Change::Stored(jobs) => self.store(jobs)?,
+            Change::HasState(seq) => must(known.with_state.insert(*seq), "a job had a state already")?,
+            Change::Withdrawn(place) => {
+                let queue = known.queue_of(place.lane)?;
+                must(known.lanes.remove_ready(place.lane, place.seq, now), "a job is not ready")?;
+                self.shift_tenant_ready(queue, place.tenant, false)?;
+            }
+            Change::Readied { place, at, suspect } => self.ready(*place, *at, *suspect)?,
+            Change::Due { place, at } => {
+                let queue = known.queue_of(place.lane)?;
+                self.count(queue, State::Scheduled, false)?;
+                self.ready(*place, *at, None)?;
+            }
+            Change::Unscheduled(queue) => self.count(*queue, State::Scheduled, false)?,
+            Change::NextDue(due) => {
+                self.signals.work |= due.is_some_and(|at| known.next_due.is_none_or(|known| at < known));
+                known.next_due = *due;
+            }
+            Change::LaneUsed(lane) => *known.lane_jobs.entry(*lane).or_default() += 1,
+            Change::LaneUnused(lane) => take_one(&mut known.lane_jobs, *lane)?,
+            Change::Leased(leased) => {
+                self.take(leased)?;
+                self.lease(leased)?;
+            }
+            Change::Extended(lease, until) => {
+                must(known.leases.set_end(*lease, *until), "a lease is missing")?;
+            }
+            Change::CancelAsked(seq) => {
+                must(known.leases.request_cancel(*seq), "a job does not run")?;
+                self.signals.cancels.extend(self.known.leases.running(*seq).map(|r| r.id));
+            }
+            Change::LetGo { seq, fate } => self.let_go(*seq, fate)?,
+            Change::Cancelled(face) => {
+                self.count(face.queue, State::Cancelled, true)?;
+                self.event(*face, || Happened::Cancelled);
+            }
+            Change::Deleted { seq, lane, moved, tenant, finished } => {
+                known.with_state.remove(seq);
+                for lane in [Some(*lane), *moved].into_iter().flatten() {
+                    take_one(&mut known.lane_jobs, lane)?;
+                }
+                if let Some(tenant) = tenant {
+                    take_one(&mut known.tenant_jobs, *tenant)?;
+                }
+                if let Some((queue, state)) = finished {
+                    self.count(*queue, *state, false)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, jobs: &StoredJobs) -> Result<()> {
+        let StoredJobs { first, kind, lane, tenant, later, ref ids } = *jobs;
+        let n = ids.as_slice().len() as u64;
+        let queue = self.known.queue_of(lane)?;
+        must(first.0 >= self.known.next_seq, "a number was used twice")?;
+        self.known.next_seq = first.0 + n as i64;
+        *self.known.lane_jobs.entry(lane).or_default() += n;
+        if let Some(tenant) = tenant {
+            *self.known.tenant_jobs.entry(tenant).or_default() += n;
+        }
+        for (seq, &id) in (first.0..).map(Seq).zip(ids.as_slice()) {
+            let state = match later {
+                Some(at) => {
+                    self.scheduled(queue, at)?;
+                    State::Scheduled
+                }
+                None => {
+                    self.ready(Place { seq, lane, tenant }, self.known.now, None)?;
+                    State::Ready
+                }
+            };
+            self.event(Face { id, queue, kind, tenant }, || Happened::Enqueued { state });
+        }
+        Ok(())
+    }
+
+    fn ready(&mut self, place: Place, at: Timestamp, suspect: Option<Exclusive>) -> Result<()> {
+        let Place { seq, lane, tenant } = place;
+        let now = self.known.now;
+        let queue = self.known.queue_of(lane)?;
+        match suspect {
+            Some(exclusive) => self.known.lanes.add_suspect(lane, seq, exclusive, at, now),
+            None => self.known.lanes.add_ready(lane, seq, at, now),
+        }
+        self.signals.work = true;
+        self.shift_tenant_ready(queue, tenant, true)
+    }
+
+    fn scheduled(&mut self, queue: QueueId, at: Timestamp) -> Result<()> {
+        if self.known.next_due.is_none_or(|due| at < due) {
+            self.known.next_due = Some(at);
+            // Sleeping workers must set their alarm anew.
+            self.signals.work = true;
+        }
+        self.count(queue, State::Scheduled, true)
+    }
+
+    /// Takes what another machine picked.
+    fn take(&mut self, leased: &Leased) -> Result<()> {
+        let Known { lanes, now, .. } = &mut self.known;
+        let taken = match (leased.lone, leased.jobs.as_slice()) {
+            (Some(_), [job]) => lanes.take_suspect(job.from, job.seq, *now),
+            (Some(_), _) => false,
+            (None, jobs) => {
+                lanes.take(leased.queues.iter().copied(), jobs.iter().map(|j| (j.from, j.seq)), *now)
+            }
+        };
+        must(taken, "a claimed job is not ready")
+    }
+
+    fn lease(&mut self, leased: &Leased) -> Result<()> {
+        let now = self.known.now;
+        must(leased.id.0 >= self.known.next_lease, "a lease number was used twice")?;
+        self.known.next_lease = leased.id.0 + 1;
+        for job in &leased.jobs {
+            let queue = self.known.queue_of(job.from)?;
+            self.shift_tenant_ready(queue, job.tenant, false)?;
+            let face = Face { id: job.id, queue, kind: job.kind, tenant: job.tenant };
+            let started = || Happened::Started { worker: leased.worker.clone(), attempt: job.attempt };
+            self.event(face, started);
+        }
+        let running = leased.jobs.iter().map(|job| {
+            let running = Running {
+                lease: leased.id,
+                id: job.id,
+                kind: job.kind,
+                tenant: job.tenant,
+                lane: job.home.unwrap_or(job.from),
+                attempt: job.attempt,
+                unique: job.unique,
+                cancel_requested: false,
+            };
+            (job.seq, running)
+        });
+        let lease = Lease {
+            id: leased.id,
+            worker: leased.worker.clone(),
+            process: leased.process,
+            since: now,
+            until: now.plus_ms(leased.length_ms),
+            length_ms: leased.length_ms,
+            lone: leased.lone,
+            jobs: leased.jobs.iter().map(|job| job.seq).collect(),
+        };
+        self.known.leases.add(lease, running);
+        Ok(())
+    }
+
+    fn let_go(&mut self, seq: Seq, fate: &Fate) -> Result<()> {
+        let now = self.known.now;
+        let not_held = || Error::internal(format!("job {} is not running", seq.0));
+        let (running, _) = self.known.leases.release(seq).ok_or_else(not_held)?;
+        let Running { id, kind, tenant, lane, .. } = running;
+        let queue = self.known.queue_of(lane)?;
+        self.known.lanes.finished(lane, now);
+        // A freed place, or a process that is alone now, may let another job run.
+        self.signals.work = true;
+        let face = Face { id, queue, kind, tenant };
+        match fate {
+            Fate::Completed => {
+                self.count(queue, State::Completed, true)?;
+                self.known.counts.entry(queue).or_default().rate.record(now);
+                self.event(face, || Happened::Completed);
+            }
+            Fate::Cancelled => {
+                self.count(queue, State::Cancelled, true)?;
+                self.event(face, || Happened::Cancelled);
+            }
+            Fate::Dead { code } => {
+                self.count(queue, State::Dead, true)?;
+                self.event(face, || Happened::Dead { code: code.clone() });
+            }
+            Fate::Scheduled(at, because) => {
+                self.scheduled(queue, *at)?;
+                self.event(face, || happened(because, *at));
+            }
+            Fate::Ready { lane, suspect, because } => {
+                self.ready(Place { seq, lane: *lane, tenant }, now, *suspect)?;
+                self.event(face, || happened(because, now));
+            }
+            Fate::Erased => self.signals.cancels.push(id),
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, queue: QueueId, state: State, up: bool) -> Result<()> {
+        let n = self.known.counts.entry(queue).or_default().of(state);
+        let n = n.ok_or_else(|| torn("a state is not counted"))?;
+        *n = if up { *n + 1 } else { n.checked_sub(1).ok_or_else(|| torn("fewer jobs than none"))? };
+        Ok(())
+    }
+
+    fn shift_tenant_ready(&mut self, queue: QueueId, tenant: Option<TenantNo>, up: bool) -> Result<()> {
+        let Some(tenant) = tenant else { return Ok(()) };
+        if up {
+            *self.known.tenant_ready.entry((queue, tenant)).or_default() += 1;
+            return Ok(());
+        }
+        take_one(&mut self.known.tenant_ready, (queue, tenant))
+    }
+
+    fn event(&mut self, face: Face, what: impl FnOnce() -> Happened) {
+        let Some(events) = &mut self.events else { return };
+        let Known { names, now, .. } = &self.known;
+        // A job whose names are gone is gone as well.
+        let (Some((queue, _)), Some((kind, _))) = (names.queue(face.queue), names.kind(face.kind)) else {
+            return;
+        };
+        events.push(JobEvent {
+            at: *now,
+            id: face.id,
+            queue: queue.clone(),
+            kind: kind.clone(),
+            tenant: face.tenant.and_then(|no| names.tenant(no).cloned()),
+            what: what(),
+        });
+    }
+}
+
+fn happened(because: &Because, run_at: Timestamp) -> Happened {
+    match because {
+        Because::Retry { code } => Happened::Retry { run_at, code: code.clone() },
+        Because::Snooze => Happened::Snoozed { run_at },
+        Because::Release => Happened::Released,
+        Because::Stall => Happened::Stalled,
+    }
+}
+
+/// One job less; nothing is left of the last one.
+fn take_one<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u64>, key: K) -> Result<()> {
+    let std::collections::hash_map::Entry::Occupied(mut n) = counts.entry(key) else {
+        return Err(torn("fewer jobs than none"));
+    };
+    *n.get_mut() -= 1;
+    if *n.get() == 0 {
+        n.remove();
+    }
+    Ok(())
+}
+
+/// Memory and rows, or two memories, no longer say the same.
+fn torn(what: &str) -> Error {
+    Error::internal(format!("the memory does not fit the change: {what}"))
+}
+
+fn must(holds: bool, what: &str) -> Result<()> {
+    if holds { Ok(()) } else { Err(torn(what)) }
+}
