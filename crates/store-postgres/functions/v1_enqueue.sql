@@ -87,8 +87,10 @@ BEGIN
         END IF;
         uniqueness := jsonb_build_object(
             'key', unique_key,
-            'scope', CASE WHEN period IS NULL THEN coalesce(unique_scope, 'pending_or_running') END,
-            'period_ms', (extract(epoch FROM period) * 1000)::bigint,
+            'scope', CASE
+                WHEN period IS NULL THEN to_jsonb(coalesce(unique_scope, 'pending_or_running'))
+                ELSE jsonb_build_object('period_ms', (extract(epoch FROM period) * 1000)::bigint)
+            END,
             'on_conflict', coalesce(on_conflict, 'keep'));
     END IF;
     IF octet_length(trace) > 1024 THEN

@@ -11,10 +11,10 @@
 -- kinds, lanes and tenants are unsigned in the program; here their bits stand for a signed number.
 
 CREATE TABLE tidegate.head (
-    only boolean PRIMARY KEY CHECK (only)
+    one boolean PRIMARY KEY CHECK (one)
 );
 
-INSERT INTO tidegate.head (only) VALUES (true);
+INSERT INTO tidegate.head (one) VALUES (true);
 
 CREATE TABLE tidegate.meta (
     name  text PRIMARY KEY,
@@ -27,7 +27,7 @@ INSERT INTO tidegate.meta (name, value) VALUES ('origin', (random() * 9007199254
 -- Emptied by a crash of the server and on a promoted copy, because it is not in the server's log. Whoever finds it
 -- empty knows that the last claims, which do not wait for the disk, may have been forgotten, and skips their numbers.
 CREATE UNLOGGED TABLE tidegate.alive (
-    only boolean PRIMARY KEY CHECK (only)
+    one boolean PRIMARY KEY CHECK (one)
 );
 
 -- `stamp` is random: a process that knows version and stamp of its last row knows that this is still the same

@@ -42,6 +42,10 @@ const LEDGER: &str = "CREATE TABLE IF NOT EXISTS tidegate.migrations (
     at            timestamptz NOT NULL DEFAULT now()
 )";
 
+/// Hash of an installed function.
+const INSTALLED: &str = "SELECT encode(sha256(convert_to(p.prosrc, 'UTF8')), 'hex') FROM pg_proc AS p
+    JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = $2";
+
 /// Something that a migration does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
@@ -104,8 +108,9 @@ async fn plan(client: &Client, options: &PgOptions) -> Result<Vec<Step>> {
     if version == 0 {
         // Somebody who may not create schemas can be given empty ones.
         for name in [schema.name().to_owned(), format!("{}_v1", schema.name())] {
-            let row = client.query_one("SELECT to_regnamespace($1) IS NULL", &[&format!("\"{name}\"")]);
-            if row.await.or_store()?.try_get(0).or_store()? {
+            let quoted = format!("\"{name}\"");
+            let row = client.query_one("SELECT to_regnamespace($1) IS NULL", &[&quoted]).await.or_store()?;
+            if row.try_get(0).or_store()? {
                 step(format!("schema {name}"), &format!("CREATE SCHEMA \"{name}\""));
             }
         }
@@ -124,12 +129,7 @@ async fn plan(client: &Client, options: &PgOptions) -> Result<Vec<Step>> {
         let text = in_schema(text, schema).replace("pg_notify('tidegate'", &format!("pg_notify('{}'", schema.channel()));
         let wanted = body_hash(&text);
         let of_schema = format!("{}{suffix}", schema.name());
-        let found = client.query(
-            "SELECT encode(sha256(convert_to(p.prosrc, 'UTF8')), 'hex') FROM pg_proc AS p
-             JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = $2",
-            &[&of_schema, name],
-        );
-        let found = found.await.or_store()?;
+        let found = client.query(INSTALLED, &[&of_schema, name]).await.or_store()?;
         let same = found.len() == 1 && found[0].try_get::<_, String>(0).or_store()? == wanted;
         if !same {
             steps.push(Step { name: format!("function {of_schema}.{name}"), sql: text });

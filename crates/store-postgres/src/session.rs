@@ -93,7 +93,10 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session without connection.
-    pub(crate) fn new(runtime: Rc<Runtime>, address: Address, options: PgOptions, feed: Feed, seed: u64) -> Self {
+    pub(crate) fn new(runtime: Rc<Runtime>, address: Address, options: PgOptions, feed: Feed) -> Self {
+        // Stamps need not be secret, only different.
+        let seed = uuid::Uuid::now_v7().as_u128();
+        let seed = (seed >> 64) as u64 ^ seed as u64;
         Self {
             runtime,
             address,
@@ -360,6 +363,7 @@ impl Session {
             if mark.version != self.mark.version + 1 {
                 return Err(Behind::Lost);
             }
+            let before = self.now;
             // What a newer version wrote and this one does not understand is in the rows all the same.
             let bytes: &[u8] = row.try_get(5).or_store()?;
             let machine = self.machine()?;
@@ -370,7 +374,7 @@ impl Session {
                 return Err(Behind::Lost);
             }
             let events = machine.take_events();
-            if now < self.now {
+            if now < before {
                 machine.rows_mut().clock_went_back();
             }
             (self.mark, self.now) = (mark, now);
@@ -387,7 +391,7 @@ impl Session {
         self.last_watched.is_some_and(|at| at.elapsed() < WATCHED_FOR)
     }
 
-    fn publish(&self, watched: bool, events: Vec<tidegate_store::JobEvent>) {
+    fn publish(&self, watched: bool, events: Vec<tidegate_store::feed::JobEvent>) {
         let version = self.mark.version.cast_unsigned();
         if watched {
             self.feed.publish(version, events);
@@ -449,6 +453,17 @@ impl Session {
             self.publish(watched, events);
         }
         Ok(signals)
+    }
+
+    /// Reads rows, inside a transaction or not.
+    pub(crate) fn ask(&mut self, sql: Sql, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+        self.mend()?;
+        let rows = self.machine()?.rows_mut();
+        let answer = rows.runtime().block_on(rows.link().query(sql, params));
+        if let Err(error) = &answer {
+            self.note(error);
+        }
+        answer
     }
 
     /// Ends a transaction that wrote nothing.

@@ -73,8 +73,8 @@ impl ClaimRows for PgRows {
 
     fn expire_uniques(&mut self, now: Timestamp, limit: usize) -> Result<u64> {
         self.send_gathered()?;
-        let gone = self.link.execute(Sql::UniquesExpire, &[&now.0, &(limit as i64)]);
-        let gone = self.runtime.block_on(gone)?;
+        let (now, limit) = (now.0, limit as i64);
+        let gone = self.runtime.block_on(self.link.execute(Sql::UniquesExpire, &[&now, &limit]))?;
         self.fetched.uniques = super::fetched::Known::default();
         Ok(gone)
     }

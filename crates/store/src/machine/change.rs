@@ -102,6 +102,13 @@ pub enum Change {
         /// Where it counted as finished.
         finished: Option<(QueueId, State)>,
     },
+    /// A job that never ran is dead, having been taken out of its lane.
+    Buried {
+        /// The job.
+        face: Face,
+        /// Code of what was wrong with it.
+        code: String,
+    },
 }
 
 /// A queue with its number.

@@ -214,6 +214,10 @@ impl Memory {
                 self.count(face.queue, State::Cancelled, true)?;
                 self.event(*face, || Happened::Cancelled);
             }
+            Change::Buried { face, code } => {
+                self.count(face.queue, State::Dead, true)?;
+                self.event(*face, || Happened::Dead { code: code.clone() });
+            }
             Change::Deleted { seq, lane, moved, tenant, finished } => {
                 known.with_state.remove(seq);
                 for lane in [Some(*lane), *moved].into_iter().flatten() {
