@@ -41,14 +41,22 @@ impl<R: Rows> Machine<R> {
             let Some(running) = self.memory.leases.running(*seq).filter(|r| r.lease == *lease) else {
                 continue;
             };
-            let ends = running.cancel_requested || matches!(outcome, Outcome::Cancel | Outcome::Complete(_));
-            match outcome {
-                Outcome::Fail(_) if !ends => self.add_reads(&mut reads, *seq, Need::JobAndState),
-                Outcome::Snooze { .. } | Outcome::Release if !ends => {
-                    self.add_reads(&mut reads, *seq, Need::State)
+            let fails = match outcome {
+                Outcome::Complete(result) => {
+                    result.as_ref().is_some_and(|r| r.as_str().len() > limits::MAX_RESULT_BYTES)
                 }
-                _ if running.unique => reads.jobs.push(*seq),
-                _ => {}
+                Outcome::Fail(_) => true,
+                Outcome::Snooze { park: Some(ParkScope::Queue(name)), .. } => {
+                    self.memory.names.queue_id(name).is_none()
+                }
+                Outcome::Snooze { .. } | Outcome::Release | Outcome::Cancel => false,
+            };
+            let ends = !fails && matches!(outcome, Outcome::Complete(_) | Outcome::Cancel);
+            if fails || running.unique {
+                reads.jobs.push(*seq);
+            }
+            if !ends {
+                self.add_reads(&mut reads, *seq, Need::State);
             }
         }
         self.hint(&reads)
