@@ -56,6 +56,8 @@ pub(crate) struct PgRows {
     /// what was deleted, which an old snapshot may hold. Times of finished jobs grow in the order of commits, unless
     /// the clock goes back.
     pruned: HashMap<QueueId, Timestamp>,
+    /// When the last change was made.
+    now: Timestamp,
 }
 
 impl PgRows {
@@ -69,6 +71,7 @@ impl PgRows {
             gathered: Gathered::default(),
             fetched: Fetched::default(),
             pruned: HashMap::new(),
+            now: Timestamp(i64::MIN),
         }
     }
 
@@ -86,9 +89,13 @@ impl PgRows {
         self.link = link;
     }
 
-    /// Jobs may finish earlier than others that finished before.
-    pub(crate) fn clock_went_back(&mut self) {
-        self.pruned.clear();
+    /// A change was made at this time.
+    pub(crate) fn set_time(&mut self, now: Timestamp) {
+        if now < self.now {
+            // Jobs may finish earlier than others that finished before.
+            self.pruned.clear();
+        }
+        self.now = now;
     }
 
     /// What a machine that is opened over these rows goes on with.

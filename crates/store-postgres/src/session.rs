@@ -83,7 +83,6 @@ pub(crate) struct Session {
     /// Operations were applied that are not committed: the memory is ahead of the rows.
     dirty: bool,
     mark: Mark,
-    now: Timestamp,
     /// Versions below this are gone from the log.
     pruned: i64,
     looked: i64,
@@ -107,7 +106,6 @@ impl Session {
             severed: false,
             dirty: false,
             mark: Mark { version: 0, stamp: 0 },
-            now: Timestamp(0),
             pruned: 0,
             looked: 0,
             last_watched: None,
@@ -237,7 +235,8 @@ impl Session {
         rows.forget();
         self.runtime.block_on(rows.link().batch("COMMIT"))?;
         machine.record_changes(true);
-        (self.mark, self.now) = (mark, now);
+        machine.rows_mut().set_time(now);
+        self.mark = mark;
         self.machine = Some(machine);
         // What happened meanwhile was not turned into events.
         self.feed.skip_to(mark.version.cast_unsigned());
@@ -363,7 +362,6 @@ impl Session {
             if mark.version != self.mark.version + 1 {
                 return Err(Behind::Lost);
             }
-            let before = self.now;
             // What a newer version wrote and this one does not understand is in the rows all the same.
             let bytes: &[u8] = row.try_get(5).or_store()?;
             let machine = self.machine()?;
@@ -374,10 +372,8 @@ impl Session {
                 return Err(Behind::Lost);
             }
             let events = machine.take_events();
-            if now < before {
-                machine.rows_mut().clock_went_back();
-            }
-            (self.mark, self.now) = (mark, now);
+            machine.rows_mut().set_time(now);
+            self.mark = mark;
             self.publish(watched, events);
         }
         Ok(())
@@ -446,10 +442,8 @@ impl Session {
         })?;
         self.dirty = false;
         if logged {
-            if position.now < self.now {
-                self.machine()?.rows_mut().clock_went_back();
-            }
-            (self.mark, self.now) = (Mark { version: next, stamp }, position.now);
+            self.machine()?.rows_mut().set_time(position.now);
+            self.mark = Mark { version: next, stamp };
             self.publish(watched, events);
         }
         Ok(signals)

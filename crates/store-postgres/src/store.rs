@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::codes;
 use tidegate_core::time::Timestamp;
+use tidegate_store::machine::Digest;
 use tidegate_store::{Error, Feed, Result, Signals};
 use tokio::sync::{mpsc, oneshot};
 
@@ -77,6 +78,12 @@ impl PgStore {
         let inner = &self.inner;
         let (listens, wants) = (inner.heard.listens(), inner.options.listen);
         health::look(&link, listens, wants, inner.options.old_snapshot, now).await
+    }
+
+    /// What this process knows without looking at rows; equal in all processes that share a database. For tests.
+    #[doc(hidden)]
+    pub async fn digest(&self) -> Result<Digest> {
+        self.run(Traits::memory(), |m| Ok(m.digest())).await
     }
 
     /// Runs an operation on the writer's thread and waits until it is durable.

@@ -89,7 +89,8 @@ impl TimeRows for PgRows {
         };
         let oldest: Vec<(Timestamp, Seq, State)> = rows.iter().map(read).collect::<Result<_>>()?;
         if let Some((at, _, _)) = oldest.first() {
-            self.pruned.insert(queue, *at);
+            // A job may have finished at a time that is still ahead, if the clock went back since.
+            self.pruned.insert(queue, (*at).min(self.now));
         }
         Ok(oldest)
     }
