@@ -22,7 +22,7 @@ fn seeds() -> std::ops::Range<u64> {
 #[tokio::test]
 async fn memory_and_postgres_answer_alike() {
     for seed in seeds() {
-        let mut memory = SteadyMemory::open();
+        let mut memory = SteadyMemory::open(true);
         let mut postgres = Steady::open().await;
         let verdict = differential::compare(&mut memory, &mut postgres, seed, OPERATIONS).await;
         verdict.unwrap_or_else(|mismatch| panic!("{mismatch}"));
@@ -32,7 +32,7 @@ async fn memory_and_postgres_answer_alike() {
 #[tokio::test]
 async fn memory_and_two_processes_that_share_a_database_answer_alike() {
     for seed in seeds() {
-        let mut memory = SteadyMemory::open();
+        let mut memory = SteadyMemory::open(false);
         let mut pair = Pair::open(seed).await;
         let verdict = differential::compare(&mut memory, &mut pair, seed, OPERATIONS).await;
         verdict.unwrap_or_else(|mismatch| panic!("{mismatch}"));

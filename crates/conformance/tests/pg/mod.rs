@@ -61,7 +61,7 @@ pub struct Steady(Postgres, Arc<Turns>);
 impl Steady {
     pub async fn open() -> Self {
         let one = Postgres::open().await;
-        let turns = Arc::new(Turns::new(vec![Arc::new(one.store.clone())], 0));
+        let turns = Arc::new(Turns::new(vec![Arc::new(one.store.clone())], 0, true));
         Self(one, turns)
     }
 }
@@ -81,8 +81,8 @@ impl Harness for Steady {
 pub struct SteadyMemory(Arc<Turns>);
 
 impl SteadyMemory {
-    pub fn open() -> Self {
-        Self(Arc::new(Turns::new(vec![Arc::new(MemoryStore::new())], 0)))
+    pub fn open(wakeups: bool) -> Self {
+        Self(Arc::new(Turns::new(vec![Arc::new(MemoryStore::new())], 0, wakeups)))
     }
 }
 
@@ -107,7 +107,7 @@ impl Pair {
         let schema = fresh_schema();
         let stores = [connect(&schema, START).await, connect(&schema, START).await];
         let [one, other] = stores.clone();
-        Self { schema, stores, turns: Arc::new(Turns::new(vec![Arc::new(one), Arc::new(other)], seed)) }
+        Self { schema, stores, turns: Arc::new(Turns::new(vec![Arc::new(one), Arc::new(other)], seed, false)) }
     }
 }
 

@@ -23,11 +23,14 @@ use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Signals, St
 pub struct Turns {
     stores: Vec<Arc<dyn Store>>,
     clock: Mutex<(Seed, Timestamp)>,
+    /// Whether claims say when to come back. A process knows for which suspects it makes room itself, and not for which
+    /// others do; one that serves all workers comes back for all of them.
+    wakeups: bool,
 }
 
 impl Turns {
-    pub fn new(stores: Vec<Arc<dyn Store>>, seed: u64) -> Self {
-        Self { stores, clock: Mutex::new((Seed::new(seed), Timestamp(0))) }
+    pub fn new(stores: Vec<Arc<dyn Store>>, seed: u64, wakeups: bool) -> Self {
+        Self { stores, clock: Mutex::new((Seed::new(seed), Timestamp(0))), wakeups }
     }
 
     fn one(&self) -> &dyn Store {
@@ -57,7 +60,9 @@ impl Jobs for Turns {
     async fn claim(&self, claim: Claim) -> Result<Claimed> {
         let claim = Claim { now: self.at(claim.now), ..claim };
         // A worker always asks the same process, which remembers for which suspect it makes room.
-        self.stores[claim.process.0 as usize % self.stores.len()].claim(claim).await
+        let mut claimed = self.stores[claim.process.0 as usize % self.stores.len()].claim(claim).await?;
+        claimed.next_wakeup = claimed.next_wakeup.filter(|_| self.wakeups);
+        Ok(claimed)
     }
 
     async fn settle(&self, settle: Settle) -> Result<Vec<Settled>> {
