@@ -149,7 +149,6 @@ impl Inner {
         self.clock
     }
 
-    #[expect(clippy::type_complexity, reason = "the reply, inside what may fail around it")]
     fn step<T>(
         &mut self,
         leader: usize,
