@@ -46,11 +46,6 @@ impl World {
         changes
     }
 
-    fn job(&self, n: u128) -> NewJob {
-        let id = JobId::from_parts(1, n);
-        NewJob::new(id, KindName::new("k").unwrap(), Payload::trusted("{}"))
-    }
-
     fn claim(&mut self, max: u32) -> Claimed {
         let claim = Claim {
             worker: WorkerId::new("w").unwrap(),
@@ -77,13 +72,18 @@ impl World {
     }
 }
 
+fn job(n: u128) -> NewJob {
+    let id = JobId::from_parts(1, n);
+    NewJob::new(id, KindName::new("k").unwrap(), Payload::trusted("{}"))
+}
+
 #[test]
 fn every_step_of_a_job_is_an_event_here_and_elsewhere() {
     let mut w = World::new();
     w.leader.watch(true);
     w.follower.watch(true);
-    let later = NewJob { run_at: Some(w.now.plus_ms(60_000)), ..w.job(1) };
-    let batch = vec![later, w.job(2), w.job(3), w.job(4), w.job(5), w.job(6), w.job(7)];
+    let later = NewJob { run_at: Some(w.now.plus_ms(60_000)), ..job(1) };
+    let batch = vec![later, job(2), job(3), job(4), job(5), job(6), job(7)];
     w.leader.enqueue(batch, w.now).unwrap();
     let enqueued = |state| Happened::Enqueued { state };
     let mut expected = vec![enqueued(State::Scheduled)];
@@ -122,14 +122,14 @@ fn every_step_of_a_job_is_an_event_here_and_elsewhere() {
     w.leader.cancel(CancelJob { id: JobId::from_parts(1, 1), note: String::new(), now: w.now }).unwrap();
     assert_eq!(w.happened(), [Happened::Cancelled]);
     w.leader.watch(false);
-    w.leader.enqueue(vec![w.job(9)], w.now).unwrap();
+    w.leader.enqueue(vec![job(9)], w.now).unwrap();
     assert_eq!(w.leader.take_events(), [], "nobody watches");
 }
 
 #[test]
 fn a_follower_wakes_its_workers_and_stops_its_handlers() {
     let mut w = World::new();
-    w.leader.enqueue(vec![w.job(1)], w.now).unwrap();
+    w.leader.enqueue(vec![job(1)], w.now).unwrap();
     w.pass_on();
     assert!(w.follower.take_signals().work, "there is work");
     w.claim(1);
@@ -153,7 +153,7 @@ fn who_only_looked_has_nothing_to_tell() {
         w.leader.cancel(CancelJob { id: JobId::from_parts(1, 1), note: String::new(), now: w.now }).is_err()
     );
     assert_eq!(w.leader.take_changes(), []);
-    w.leader.enqueue(vec![w.job(1)], w.now).unwrap();
+    w.leader.enqueue(vec![job(1)], w.now).unwrap();
     let changes = w.pass_on();
     assert_eq!(changes[0], Change::Now(w.now), "the time comes with what happened then");
 }
@@ -161,7 +161,7 @@ fn who_only_looked_has_nothing_to_tell() {
 #[test]
 fn what_does_not_fit_is_an_error() {
     let mut w = World::new();
-    w.leader.enqueue(vec![w.job(1), w.job(2)], w.now).unwrap();
+    w.leader.enqueue(vec![job(1), job(2)], w.now).unwrap();
     w.claim(1);
     let changes = w.leader.take_changes();
     w.follower.follow(&changes).unwrap();
@@ -173,14 +173,14 @@ fn what_does_not_fit_is_an_error() {
 #[test]
 fn a_leader_that_rebuilds_goes_on_where_it_was() {
     let mut w = World::new();
-    w.leader.enqueue((1..=3).map(|n| w.job(n)).collect(), w.now).unwrap();
+    w.leader.enqueue((1..=3).map(job).collect(), w.now).unwrap();
     w.claim(1);
     w.pass_on();
     let now = w.leader.position().now;
     w.leader = w.leader.reopen(now).unwrap();
     w.leader.record_changes(true);
     assert_eq!(w.leader.digest(), w.follower.digest());
-    w.leader.enqueue(vec![w.job(4)], w.now).unwrap();
+    w.leader.enqueue(vec![job(4)], w.now).unwrap();
     assert_eq!(w.claim(3).jobs.len(), 3);
     w.pass_on();
     let (leader, follower) = (w.leader.position(), w.follower.position());

@@ -116,28 +116,28 @@ impl Memory {
         self.known.lanes.finished(home, now);
         // A freed place, or a process that is alone now, may let another job run.
         self.signals.work = true;
-        let face = Face { id, queue, kind, tenant };
+        let who = Face { id, queue, kind, tenant };
         match fate {
             Fate::Completed => {
                 self.count(queue, State::Completed, true)?;
                 self.known.counts.entry(queue).or_default().rate.record(now);
-                self.event(face, || Happened::Completed);
+                self.event(who, || Happened::Completed);
             }
             Fate::Cancelled => {
                 self.count(queue, State::Cancelled, true)?;
-                self.event(face, || Happened::Cancelled);
+                self.event(who, || Happened::Cancelled);
             }
             Fate::Dead { code } => {
                 self.count(queue, State::Dead, true)?;
-                self.event(face, || Happened::Dead { code: code.clone() });
+                self.event(who, || Happened::Dead { code: code.clone() });
             }
             Fate::Scheduled(at, because) => {
                 self.scheduled(queue, *at)?;
-                self.event(face, || happened(because, *at));
+                self.event(who, || happened(because, *at));
             }
             Fate::Ready { lane, suspect, because } => {
                 self.ready(Place { seq, lane: *lane, tenant }, now, *suspect)?;
-                self.event(face, || happened(because, now));
+                self.event(who, || happened(because, now));
             }
             Fate::Erased => self.signals.cancels.push(id),
         }
