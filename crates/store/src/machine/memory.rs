@@ -158,13 +158,17 @@ impl Memory {
                 self.signals.work = true;
             }
             Change::Kind(kind) => known.names.put_kind(kind.id, &kind.name, &kind.settings),
-            Change::Tenant(no, name) => known.names.put_tenant(*no, name),
+            Change::Tenant(no, name) => {
+                must(known.names.tenant(*no).is_none(), "a tenant's number was used twice")?;
+                known.names.put_tenant(*no, name);
+            }
             Change::TenantGone(no) => {
                 must(!known.tenant_jobs.contains_key(no), "a tenant that is gone has jobs")?;
                 known.names.forget_tenant(*no);
             }
             Change::Lane(id, key) => {
                 must(known.names.queue(key.queue).is_some(), "the queue of a lane is missing")?;
+                must(known.lanes.lane_key(*id).is_none(), "a lane's number was used twice")?;
                 known.names.put_lane(*id);
                 known.lanes.add_lane(*id, (**key).clone());
             }
