@@ -39,7 +39,7 @@ pub struct Flock {
     signals: Signals,
     feed: Feed,
     /// Keeps the records, which machines have nothing to do with.
-    records: MemoryStore,
+    notes: MemoryStore,
 }
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Flock {
             leading,
             signals: Signals::default(),
             feed: Feed::new(0, 0),
-            records: MemoryStore::new(),
+            notes: MemoryStore::new(),
         }
     }
 
@@ -149,7 +149,6 @@ impl Inner {
         self.clock
     }
 
-    #[expect(clippy::type_complexity, reason = "the reply, inside what may fail around it")]
     fn step<T>(
         &mut self,
         leader: usize,

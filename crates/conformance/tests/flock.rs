@@ -33,7 +33,7 @@ fn number(name: &str) -> Option<u64> {
 fn seeds() -> std::ops::Range<u64> {
     match number("TIDEGATE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("TIDEGATE_HISTORIES").unwrap_or(40),
+        None => 0..number("TIDEGATE_HISTORIES").unwrap_or(20),
     }
 }
 

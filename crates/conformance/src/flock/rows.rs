@@ -106,12 +106,8 @@ impl FarRows {
 
     /// The rows, for a read of something.
     fn read(&self, near: &[Near]) -> MutexGuard<'_, Shared> {
-        let shared = self.lock();
+        let mut shared = self.lock();
         assert!(shared.access >= Access::Read, "following or waiting, yet it reads rows");
-        self.count(shared, near)
-    }
-
-    fn count<'s>(&'s self, mut shared: MutexGuard<'s, Shared>, near: &[Near]) -> MutexGuard<'s, Shared> {
         if !near.iter().any(|what| shared.near.contains(what)) {
             shared.trips += 1;
         }

@@ -135,7 +135,7 @@ impl Letters for Flock {
 #[async_trait]
 impl Upkeep for Flock {
     async fn advance(&self, now: Timestamp) -> Result<Advanced> {
-        self.with(Some(now), ADVANCE, |m, now| m.advance(now))
+        self.with(Some(now), ADVANCE, Machine::advance)
     }
 
     async fn prune(&self, limit: usize, now: Timestamp) -> Result<u64> {
@@ -160,16 +160,16 @@ impl Upkeep for Flock {
 
 #[async_trait]
 impl Records for Flock {
-    async fn put_record(&self, record: Record, now: Timestamp) -> Result<()> {
-        self.records.put_record(record, now).await
+    async fn put_record(&self, note: Record, now: Timestamp) -> Result<()> {
+        self.notes.put_record(note, now).await
     }
 
-    async fn records(&self, shelf: Shelf, now: Timestamp) -> Result<Vec<Record>> {
-        self.records.records(shelf, now).await
+    async fn records(&self, of: Shelf, now: Timestamp) -> Result<Vec<Record>> {
+        self.notes.records(of, now).await
     }
 
-    async fn delete_record(&self, shelf: Shelf, key: String) -> Result<bool> {
-        self.records.delete_record(shelf, key).await
+    async fn delete_record(&self, of: Shelf, key: String) -> Result<bool> {
+        self.notes.delete_record(of, key).await
     }
 }
 
