@@ -98,7 +98,7 @@ async fn processes_at_work_at_once_lose_nothing_do_nothing_twice_and_keep_limits
     while let Some(task) = tasks.join_next().await {
         task.expect("no panic");
     }
-    let completed = judge.completed.lock().expect("no panic");
+    let completed = judge.completed.lock().expect("no panic").clone();
     assert_eq!(completed.len() as u64, PROCESSES * JOBS, "every job completed");
     assert!(completed.values().all(|n| *n == 1), "and once");
     let most = judge.most.load(Ordering::SeqCst);

@@ -36,7 +36,9 @@ async fn main() -> Result<()> {
     prepare(&all[0], &maker).await?;
 
     let mut rates = vec![];
-    for (name, bulk_batch) in [("bulk insert, batches of 500", BATCH), ("bulk insert, batches of 5,000", 5_000)] {
+    for (name, bulk_batch) in
+        [("bulk insert, batches of 500", BATCH), ("bulk insert, batches of 5,000", 5_000)]
+    {
         let began = Instant::now();
         each(&all, |store| bulk(store, maker.clone(), jobs / stores as u64, bulk_batch)).await?;
         rates.push((name, jobs as f64 / began.elapsed().as_secs_f64()));
@@ -88,7 +90,11 @@ async fn each<F: Future<Output = Result<()>> + Send + 'static>(
 async fn drop_schema(url: &str) -> Result<()> {
     let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
     let work = tokio::spawn(connection);
-    client.batch_execute(&format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; DROP SCHEMA IF EXISTS {SCHEMA}_v1 CASCADE")).await?;
+    client
+        .batch_execute(&format!(
+            "DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; DROP SCHEMA IF EXISTS {SCHEMA}_v1 CASCADE"
+        ))
+        .await?;
     drop(client);
     work.await??;
     Ok(())

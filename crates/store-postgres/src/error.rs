@@ -20,7 +20,10 @@ impl<T> OrStore<T> for std::result::Result<T, tokio_postgres::Error> {
 pub(crate) fn from_postgres(error: &tokio_postgres::Error) -> Error {
     let Some(db) = error.as_db_error() else {
         let cause = std::error::Error::source(error).map_or(String::new(), |e| format!(": {e}"));
-        return Error::new(codes::STORE_UNREACHABLE, format!("the database cannot be reached: {error}{cause}"));
+        return Error::new(
+            codes::STORE_UNREACHABLE,
+            format!("the database cannot be reached: {error}{cause}"),
+        );
     };
     let (said, state) = (db.message(), db.code());
     let with = |code, what: &str| Error::new(code, format!("{what}: {said} (SQLSTATE {})", state.code()));

@@ -108,11 +108,7 @@ fn promote(machine: &mut PgMachine, text: &str, now: Timestamp) -> Result<()> {
             return Ok(());
         }
     };
-    let (job, misfit) = match sent.into_job() {
-        Ok(job) => (job, None),
-        Err((job, error)) => (job, Some(error)),
-    };
-    let Some(job) = job else {
+    let Some((mut job, misfit)) = sent.into_job() else {
         tracing::error!("A row of the inbox has no acceptable kind or id and was dropped.");
         return Ok(());
     };
@@ -124,7 +120,6 @@ fn promote(machine: &mut PgMachine, text: &str, now: Timestamp) -> Result<()> {
             Err(error) => return Err(error),
         },
     };
-    let mut job = job;
     if refusal.code == codes::DUPLICATE_ID {
         // Another job has its id; the letter needs one of its own.
         let mut dice = Seed::new((job.id.uuid().as_u128() as u64) ^ now.0.cast_unsigned());
@@ -141,9 +136,11 @@ fn promote(machine: &mut PgMachine, text: &str, now: Timestamp) -> Result<()> {
 }
 
 impl Sent {
-    /// The job; with what is wrong with it, as far as it can be kept at all.
-    fn into_job(self) -> std::result::Result<Option<NewJob>, (Option<NewJob>, Error)> {
-        let (Ok(kind), Ok(id)) = (KindName::new(&self.kind), Uuid::parse_str(&self.id)) else { return Ok(None) };
+    /// The job, if it can be kept at all, and what is wrong with it.
+    fn into_job(self) -> Option<(NewJob, Option<Error>)> {
+        let (Ok(kind), Ok(id)) = (KindName::new(&self.kind), Uuid::parse_str(&self.id)) else {
+            return None;
+        };
         let mut wrong: Option<Error> = None;
         let mut note = |error: Error| {
             wrong.get_or_insert(error);
@@ -175,9 +172,6 @@ impl Sent {
         job.max_attempts = self.max_attempts;
         job.unique = self.unique;
         job.trace = self.trace;
-        match wrong {
-            None => Ok(Some(job)),
-            Some(error) => Err((Some(job), error)),
-        }
+        Some((job, wrong))
     }
 }

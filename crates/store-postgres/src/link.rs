@@ -168,23 +168,32 @@ fn request<'a, T: 'a>(
     Box::pin(async { future.await.or_store() })
 }
 
+/// A request on its way.
+enum Sent<'a, T> {
+    Waits(Request<'a, T>),
+    Answered(Result<T>),
+}
+
 /// Sends all requests, in order, and then waits for all answers: one round trip.
 pub(crate) async fn all<T>(requests: Vec<Request<'_, T>>) -> Vec<Result<T>> {
-    let mut sent: Vec<(Option<Request<'_, T>>, Option<Result<T>>)> =
-        requests.into_iter().map(|r| (Some(r), None)).collect();
+    let mut sent: Vec<Sent<'_, T>> = requests.into_iter().map(Sent::Waits).collect();
     poll_fn(|cx| {
         let mut waiting = false;
-        for (request, answer) in &mut sent {
-            let Some(future) = request else { continue };
+        for request in &mut sent {
+            let Sent::Waits(future) = request else { continue };
             match future.as_mut().poll(cx) {
-                Poll::Ready(got) => (*request, *answer) = (None, Some(got)),
+                Poll::Ready(answer) => *request = Sent::Answered(answer),
                 Poll::Pending => waiting = true,
             }
         }
         if waiting { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
-    sent.into_iter().filter_map(|(_, answer)| answer).collect()
+    let answer = |request| match request {
+        Sent::Answered(answer) => Some(answer),
+        Sent::Waits(_) => None,
+    };
+    sent.into_iter().filter_map(answer).collect()
 }
 
 /// Sends all requests and then `last`, and waits for all answers: one round trip. If one of the requests could not

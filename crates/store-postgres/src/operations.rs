@@ -183,22 +183,22 @@ impl Records for PgStore {
     async fn put_record(&self, record: Record, now: Timestamp) -> Result<()> {
         record.check()?;
         let link = self.readers()?.link(For::Notes).await?;
-        let (shelf, expires) = (record.shelf.name(), record.expires.map(|t| t.0));
+        let (on, expires) = (record.shelf.name(), record.expires.map(|t| t.0));
         let requests: Vec<Request<'_, u64>> = vec![
-            Box::pin(async { link.execute(Sql::RecordsExpire, &[&shelf, &now.0]).await }),
+            Box::pin(async { link.execute(Sql::RecordsExpire, &[&on, &now.0]).await }),
             Box::pin(async {
-                link.execute(Sql::RecordsPut, &[&shelf, &record.key, &record.body, &expires]).await
+                link.execute(Sql::RecordsPut, &[&on, &record.key, &record.body, &expires]).await
             }),
         ];
         all(requests).await.into_iter().try_for_each(|done| done.map(drop))
     }
 
-    async fn records(&self, shelf: Shelf, now: Timestamp) -> Result<Vec<Record>> {
+    async fn records(&self, on: Shelf, now: Timestamp) -> Result<Vec<Record>> {
         let link = self.readers()?.link(For::Notes).await?;
-        let rows = link.query(Sql::RecordsAll, &[&shelf.name(), &now.0]).await?;
+        let rows = link.query(Sql::RecordsAll, &[&on.name(), &now.0]).await?;
         let read = |row: &tokio_postgres::Row| {
             Ok(Record {
-                shelf,
+                shelf: on,
                 key: row.try_get(0).or_store()?,
                 body: row.try_get(1).or_store()?,
                 expires: row.try_get::<_, Option<i64>>(2).or_store()?.map(Timestamp),
@@ -207,9 +207,9 @@ impl Records for PgStore {
         rows.iter().map(read).collect()
     }
 
-    async fn delete_record(&self, shelf: Shelf, key: String) -> Result<bool> {
+    async fn delete_record(&self, on: Shelf, key: String) -> Result<bool> {
         let link = self.readers()?.link(For::Notes).await?;
-        Ok(link.execute(Sql::RecordsDelete, &[&shelf.name(), &key]).await? > 0)
+        Ok(link.execute(Sql::RecordsDelete, &[&on.name(), &key]).await? > 0)
     }
 }
 

@@ -51,6 +51,7 @@ impl Schema {
 
 /// How a store is connected.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, set by a method of its own")]
 pub struct PgOptions {
     pub(crate) schema: Schema,
     pub(crate) migrate: bool,
@@ -82,7 +83,7 @@ impl Default for PgOptions {
             lock_timeout: Duration::from_secs(8),
             statement_timeout: Duration::from_secs(20),
             poll: Duration::from_millis(500),
-            old_snapshot: Duration::from_secs(60),
+            old_snapshot: Duration::from_mins(1),
             instead: vec![],
         }
     }
@@ -190,7 +191,8 @@ impl PgOptions {
             ("client_encoding", "'UTF8'".to_owned()),
             ("default_transaction_isolation", "'read committed'".to_owned()),
         ];
-        settings.iter().map(|(name, value)| format!("{scope} {name} = {value};")).collect()
+        let each = settings.iter().map(|(name, value)| format!("{scope} {name} = {value};"));
+        each.collect::<Vec<_>>().join(" ")
     }
 }
 

@@ -39,7 +39,8 @@ pub(crate) struct Readers {
 impl Readers {
     /// Starts the thread, and listens if that is wanted.
     pub(crate) fn start(address: Address, options: PgOptions, heard: Arc<Heard>) -> Result<Self> {
-        let failed = |e: std::io::Error| Error::new(codes::INTERNAL, format!("starting a thread failed: {e}"));
+        let failed =
+            |e: std::io::Error| Error::new(codes::INTERNAL, format!("starting a thread failed: {e}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -59,7 +60,8 @@ impl Readers {
             });
             runtime.shutdown_background();
         };
-        let thread = std::thread::Builder::new().name("tidegate-reader".into()).spawn(serve).map_err(failed)?;
+        let thread =
+            std::thread::Builder::new().name("tidegate-reader".into()).spawn(serve).map_err(failed)?;
         Ok(Self {
             handle,
             address,

@@ -29,8 +29,8 @@ use tokio::runtime::Runtime;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 
-pub(crate) use self::gathered::Gathered;
 use self::fetched::Fetched;
+pub(crate) use self::gathered::Gathered;
 use crate::error::OrStore;
 use crate::link::Link;
 use crate::statements::Sql;
@@ -73,11 +73,6 @@ impl PgRows {
             pruned: HashMap::new(),
             now: Timestamp(i64::MIN),
         }
-    }
-
-    /// Takes the connection out.
-    pub(crate) fn into_link(self) -> Link {
-        self.link
     }
 
     pub(crate) fn link(&self) -> &Link {
@@ -140,7 +135,10 @@ impl PgRows {
     }
 
     /// Sends what was gathered together with `more`, and then commits: one round trip.
-    pub(crate) fn commit(&mut self, more: impl FnOnce(&Link) -> Vec<crate::link::Request<'_, ()>>) -> Result<()> {
+    pub(crate) fn commit(
+        &mut self,
+        more: impl FnOnce(&Link) -> Vec<crate::link::Request<'_, ()>>,
+    ) -> Result<()> {
         let mut requests = self.gathered.requests(&self.link)?;
         requests.extend(more(&self.link));
         let (commit, rollback) = (self.link.batch("COMMIT"), self.link.batch("ROLLBACK"));

@@ -80,7 +80,10 @@ pub(crate) async fn check(address: &Address, options: &PgOptions) -> Result<()> 
 }
 
 async fn in_transaction(client: &Client, options: &PgOptions, dry_run: bool) -> Result<Vec<Step>> {
-    client.batch_execute("BEGIN; SET LOCAL lock_timeout = 15000; SET LOCAL client_min_messages = warning").await.or_store()?;
+    client
+        .batch_execute("BEGIN; SET LOCAL lock_timeout = 15000; SET LOCAL client_min_messages = warning")
+        .await
+        .or_store()?;
     // The same number for everybody who migrates the same schema.
     let lock = Sha256::digest(format!("tidegate migrates {}", options.schema.name()));
     let lock = i64::from_be_bytes(lock[..8].try_into().unwrap_or_default());
@@ -126,7 +129,8 @@ async fn plan(client: &Client, options: &PgOptions) -> Result<Vec<Step>> {
         step(migration.name.into(), &format!("{}{note}", migration.text));
     }
     for (suffix, name, text) in FUNCTIONS {
-        let text = in_schema(text, schema).replace("pg_notify('tidegate'", &format!("pg_notify('{}'", schema.channel()));
+        let text = in_schema(text, schema)
+            .replace("pg_notify('tidegate'", &format!("pg_notify('{}'", schema.channel()));
         let wanted = body_hash(&text);
         let of_schema = format!("{}{suffix}", schema.name());
         let found = client.query(INSTALLED, &[&of_schema, name]).await.or_store()?;
@@ -158,5 +162,5 @@ async fn version(client: &Client, schema: &Schema) -> Result<i32> {
 /// Hash of what Postgres keeps of a function: what stands between the dollars.
 fn body_hash(text: &str) -> String {
     let body = text.split("$$").nth(1).unwrap_or_default();
-    Sha256::digest(body).iter().map(|b| format!("{b:02x}")).collect()
+    Sha256::digest(body).iter().fold(String::new(), |hash, b| hash + &format!("{b:02x}"))
 }

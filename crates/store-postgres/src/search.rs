@@ -145,7 +145,8 @@ impl Search {
 
     async fn window(&self, link: &Link, from: i64, limit: usize) -> Result<Vec<Seq>> {
         let (filter, limit) = (Filter::new(&self.query, self.states())?, limit as i64);
-        let (mut params, end): (Vec<&(dyn ToSql + Sync)>, &(dyn ToSql + Sync)) = (vec![&from, &self.before], &limit);
+        let (mut params, end): (Vec<&(dyn ToSql + Sync)>, &(dyn ToSql + Sync)) =
+            (vec![&from, &self.before], &limit);
         params.extend(filter.params());
         params.push(end);
         seqs(&link.query(Sql::SearchWindow, &params).await?)
@@ -180,7 +181,10 @@ impl<'a> Filter<'a> {
     fn new(query: &'a JobQuery, states: &[State]) -> Result<Self> {
         let in_json = query.text.as_deref().map(inside_json).transpose()?;
         // A text column cannot hold a zero byte, and a payload has none: its escape stands in for it.
-        let text = query.text.clone().map(|t| if t.contains('\0') { in_json.clone().unwrap_or_default() } else { t });
+        let text = query
+            .text
+            .clone()
+            .map(|t| if t.contains('\0') { in_json.clone().unwrap_or_default() } else { t });
         Ok(Self {
             kind: query.kind.as_ref().map(KindName::as_str),
             tenant: query.tenant.as_ref().map(TenantId::as_str),

@@ -35,7 +35,7 @@ const LEASE_BITS: u32 = 32;
 const PRUNE_EVERY: i64 = 256;
 
 /// Events are made for this long after the last follower left.
-const WATCHED_FOR: Duration = Duration::from_secs(60);
+const WATCHED_FOR: Duration = Duration::from_mins(1);
 
 /// Rows kept in the log, and their age in seconds. A process that is further behind rebuilds its memory from rows.
 const LOG_ROWS: i64 = 50_000;
@@ -484,8 +484,7 @@ impl Session {
             let (mark, numbers, now) = read_position(last)?;
             let lease = ((numbers.next_lease.0 >> LEASE_BITS) + 1) << LEASE_BITS;
             let (version, seq, nothing) = (mark.version + 2, numbers.next_seq.0, Vec::<u8>::new());
-            let params: &[&(dyn ToSql + Sync)] =
-                &[&version, &stamp, &seq, &lease, &now.0, &nothing];
+            let params: &[&(dyn ToSql + Sync)] = &[&version, &stamp, &seq, &lease, &now.0, &nothing];
             link.execute(Sql::LogAppend, params).await?;
             link.execute(Sql::HeadRevive, &[]).await?;
             link.batch("COMMIT").await
@@ -502,8 +501,7 @@ impl Session {
         let pruned = self.pruned;
         let Ok(machine) = self.machine() else { return };
         let rows = machine.rows_mut();
-        let params: &[&(dyn ToSql + Sync)] =
-            &[&pruned, &LOG_ROWS, &LOG_SECONDS, &version];
+        let params: &[&(dyn ToSql + Sync)] = &[&pruned, &LOG_ROWS, &LOG_SECONDS, &version];
         match rows.runtime().block_on(rows.link().execute(Sql::LogPrune, params)) {
             Ok(0) => {}
             Ok(n) => self.pruned += n.cast_signed(),

@@ -76,7 +76,9 @@ fn roots(path: Option<&str>) -> Result<RootCertStore> {
     let unreadable = |e| refuse(format!("sslrootcert {path}: {e}"));
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(path).map_err(unreadable)? {
-        roots.add(certificate.map_err(unreadable)?).map_err(|e| refuse(format!("sslrootcert {path}: {e}")))?;
+        roots
+            .add(certificate.map_err(unreadable)?)
+            .map_err(|e| refuse(format!("sslrootcert {path}: {e}")))?;
     }
     Ok(roots)
 }

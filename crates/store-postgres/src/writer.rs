@@ -46,7 +46,7 @@ const GATHER: Duration = Duration::from_micros(150);
 
 /// Pauses between attempts to connect: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_millis(1_000);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often to look for what others did while `LISTEN` works: in case a notification was lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
@@ -227,7 +227,8 @@ impl Writer {
         // Processes that lost the server together do not come back together.
         let jitter = pause.mul_f64(self.dice.below(1_000) as f64 / 1_000.0);
         // The first attempt is made at once.
-        let retry_at = Instant::now() + if self.outage.is_none() { Duration::ZERO } else { pause / 2 + jitter / 2 };
+        let retry_at =
+            Instant::now() + if self.outage.is_none() { Duration::ZERO } else { pause / 2 + jitter / 2 };
         self.outage = Some(Outage { error, retry_at, pause });
     }
 

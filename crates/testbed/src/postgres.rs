@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 pub const VARIABLE: &str = "TIDEGATE_TEST_POSTGRES";
 
 /// How long a server may take to start.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Runs the server until the pipe is closed. Its arguments: directory, then the server's command.
 const WATCH: &str = r#"dir=$1; shift
@@ -117,7 +117,20 @@ impl Server {
     pub fn sql(&self, text: &str) -> Result<String> {
         let mut psql = Command::new(program("psql")?);
         psql.arg("-h").arg(&self.dir);
-        psql.args(["-U", "owner", "-d", "postgres", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", text]);
+        psql.args([
+            "-U",
+            "owner",
+            "-d",
+            "postgres",
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-c",
+            text,
+        ]);
         run(&mut psql)
     }
 

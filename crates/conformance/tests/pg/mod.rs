@@ -17,25 +17,25 @@ use tidegate_testbed::postgres;
 use turns::Turns;
 
 /// A schema that nobody else uses.
-pub fn fresh_schema() -> String {
+pub(crate) fn fresh_schema() -> String {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let made = MADE.fetch_add(1, Ordering::Relaxed);
     format!("t{}_{made}", std::process::id())
 }
 
-pub async fn connect(schema: &str, now: Timestamp) -> PgStore {
+pub(crate) async fn connect(schema: &str, now: Timestamp) -> PgStore {
     let options = PgOptions::new().schema(schema).expect("a name for a schema");
     PgStore::connect(&postgres::url(), options, now).await.expect("the database is there")
 }
 
 /// One store in a schema of its own.
-pub struct Postgres {
+pub(crate) struct Postgres {
     schema: String,
     store: PgStore,
 }
 
 impl Postgres {
-    pub async fn open() -> Self {
+    pub(crate) async fn open() -> Self {
         let schema = fresh_schema();
         let store = connect(&schema, START).await;
         Self { schema, store }
@@ -56,10 +56,10 @@ impl Harness for Postgres {
 
 /// One store that is not restarted; instead another one is started beside it, which must know the same. A restart
 /// would change numbers and virtual times, which the reference model has from a restart of its own kind.
-pub struct Steady(Postgres, Arc<Turns>);
+pub(crate) struct Steady(Postgres, Arc<Turns>);
 
 impl Steady {
-    pub async fn open() -> Self {
+    pub(crate) async fn open() -> Self {
         let one = Postgres::open().await;
         let turns = Arc::new(Turns::new(vec![Arc::new(one.store.clone())], 0, true));
         Self(one, turns)
@@ -78,10 +78,10 @@ impl Harness for Steady {
 }
 
 /// The reference model, without its restarts.
-pub struct SteadyMemory(Arc<Turns>);
+pub(crate) struct SteadyMemory(Arc<Turns>);
 
 impl SteadyMemory {
-    pub fn open(wakeups: bool) -> Self {
+    pub(crate) fn open(wakeups: bool) -> Self {
         Self(Arc::new(Turns::new(vec![Arc::new(MemoryStore::new())], 0, wakeups)))
     }
 }
@@ -96,18 +96,22 @@ impl Harness for SteadyMemory {
 }
 
 /// Two stores on one schema, as two processes have them; each call goes to one of them at random.
-pub struct Pair {
+pub(crate) struct Pair {
     schema: String,
     stores: [PgStore; 2],
     turns: Arc<Turns>,
 }
 
 impl Pair {
-    pub async fn open(seed: u64) -> Self {
+    pub(crate) async fn open(seed: u64) -> Self {
         let schema = fresh_schema();
         let stores = [connect(&schema, START).await, connect(&schema, START).await];
         let [one, other] = stores.clone();
-        Self { schema, stores, turns: Arc::new(Turns::new(vec![Arc::new(one), Arc::new(other)], seed, false)) }
+        Self {
+            schema,
+            stores,
+            turns: Arc::new(Turns::new(vec![Arc::new(one), Arc::new(other)], seed, false)),
+        }
     }
 }
 

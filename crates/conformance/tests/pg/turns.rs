@@ -20,7 +20,7 @@ use tidegate_store::params::{
 use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Signals, Store, Upkeep};
 
 /// The stores.
-pub struct Turns {
+pub(crate) struct Turns {
     stores: Vec<Arc<dyn Store>>,
     clock: Mutex<(Seed, Timestamp)>,
     /// Whether claims say when to come back. A process knows for which suspects it makes room itself, and not for which
@@ -29,7 +29,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    pub fn new(stores: Vec<Arc<dyn Store>>, seed: u64, wakeups: bool) -> Self {
+    pub(crate) fn new(stores: Vec<Arc<dyn Store>>, seed: u64, wakeups: bool) -> Self {
         Self { stores, clock: Mutex::new((Seed::new(seed), Timestamp(0))), wakeups }
     }
 
@@ -186,12 +186,12 @@ impl Records for Turns {
         self.one().put_record(record, now).await
     }
 
-    async fn records(&self, shelf: Shelf, now: Timestamp) -> Result<Vec<Record>> {
-        self.one().records(shelf, now).await
+    async fn records(&self, on: Shelf, now: Timestamp) -> Result<Vec<Record>> {
+        self.one().records(on, now).await
     }
 
-    async fn delete_record(&self, shelf: Shelf, key: String) -> Result<bool> {
-        self.one().delete_record(shelf, key).await
+    async fn delete_record(&self, on: Shelf, key: String) -> Result<bool> {
+        self.one().delete_record(on, key).await
     }
 }
 

@@ -32,8 +32,12 @@ impl JobRows for PgRows {
         let done: Vec<Seq> =
             old(&reads.done).into_iter().filter(|seq| !self.gathered.done.contains_key(seq)).collect();
         let done = self.fetched.done.missing(done);
-        let wanted =
-            [(Sql::JobsGet, &jobs), (Sql::JobsHead, &heads), (Sql::StatesGet, &states), (Sql::DoneGet, &done)];
+        let wanted = [
+            (Sql::JobsGet, &jobs),
+            (Sql::JobsHead, &heads),
+            (Sql::StatesGet, &states),
+            (Sql::DoneGet, &done),
+        ];
         let wanted: Vec<(Sql, Vec<i64>)> = wanted
             .into_iter()
             .filter(|(_, seqs)| !seqs.is_empty())
@@ -233,8 +237,7 @@ fn read_found(row: &Row) -> Result<(JobId, Seq)> {
 }
 
 fn read_state(row: &Row) -> Result<(Seq, StateRow)> {
-    let state: StateRow =
-        serde_json::from_str(column(row, 6)?).map_err(|e| corrupt("a job's state", e))?;
+    let state: StateRow = serde_json::from_str(column(row, 6)?).map_err(|e| corrupt("a job's state", e))?;
     let state = StateRow {
         settled: column::<Option<i64>>(row, 1)?.map(LeaseId),
         run_at: column::<Option<i64>>(row, 2)?.map(Timestamp),

@@ -1,6 +1,7 @@
 //! From gathered writes to statements: one for each table and kind of write, all sent without waiting.
 
 use serde::Serialize;
+use tidegate_core::ids::ConnectorName;
 use tidegate_core::job::State;
 use tidegate_core::payload::Payload;
 use tidegate_store::Result;
@@ -45,7 +46,7 @@ impl Gathered {
             let levels: Vec<i16> = lanes.iter().map(|(_, key)| i16::from(key.priority.level())).collect();
             let groups: Vec<&str> = lanes.iter().map(|(_, key)| key.group.as_str()).collect();
             let connectors: Vec<Option<&str>> =
-                lanes.iter().map(|(_, key)| key.connector.as_ref().map(|c| c.as_str())).collect();
+                lanes.iter().map(|(_, key)| key.connector.as_ref().map(ConnectorName::as_str)).collect();
             send!(link, requests, Sql::LanesPut, ids, queues, levels, groups, connectors);
         }
         let tenants: Vec<_> = self.tenants.iter().filter_map(|(no, t)| Some((no, t.as_ref()?))).collect();

@@ -84,9 +84,8 @@ impl TimeRows for PgRows {
         self.send_gathered()?;
         let from = self.pruned.get(&queue).copied().unwrap_or(Timestamp(i64::MIN));
         let rows = self.query(Sql::DoneOldest, &[&signed(queue.0), &from.0, &(limit as i64)])?;
-        let read = |row: &Row| {
-            Ok((Timestamp(column(row, 0)?), Seq(column(row, 1)?), state_of(column(row, 2)?)?))
-        };
+        let read =
+            |row: &Row| Ok((Timestamp(column(row, 0)?), Seq(column(row, 1)?), state_of(column(row, 2)?)?));
         let oldest: Vec<(Timestamp, Seq, State)> = rows.iter().map(read).collect::<Result<_>>()?;
         if let Some((at, _, _)) = oldest.first() {
             // A job may have finished at a time that is still ahead, if the clock went back since.

@@ -78,13 +78,16 @@ async fn events_have_the_same_numbers_in_every_process() {
     }
     assert_eq!(seen[0], seen[1]);
     assert!(matches!(seen[0][2].1, Happened::Completed));
-    assert!(f.store.feed().subscribe(Some(seen[1][0].0)).ready().is_some(), "a number of one is good for the other");
+    assert!(
+        f.store.feed().subscribe(Some(seen[1][0].0)).ready().is_some(),
+        "a number of one is good for the other"
+    );
 }
 
 #[tokio::test]
 async fn a_process_that_fell_behind_the_log_reads_the_rows_again() {
     let f = Fixture::new().await;
-    let slow = PgOptions::new().listen(false).poll_every(Duration::from_secs(600));
+    let slow = PgOptions::new().listen(false).poll_every(Duration::from_mins(10));
     let other = f.another(slow).await;
     for _ in 0..5 {
         enqueue(&f.store, job("1")).await;

@@ -47,7 +47,8 @@ async fn an_id_that_was_said_to_be_fresh_and_is_not_undoes_its_group_and_nothing
     let f = Fixture::new().await;
     let first = job("1");
     enqueue(&f.store, first.clone()).await;
-    let error = f.store.enqueue(vec![job("2"), NewJob { payload: Payload::trusted("3"), ..first }], NOW).await;
+    let error =
+        f.store.enqueue(vec![job("2"), NewJob { payload: Payload::trusted("3"), ..first }], NOW).await;
     assert_eq!(error.unwrap_err().code, codes::INTERNAL);
     assert_eq!(f.store.totals().await.unwrap().ready, 1);
     enqueue(&f.store, job("4")).await;

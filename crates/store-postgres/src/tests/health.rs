@@ -18,7 +18,10 @@ async fn health_describes_the_server_and_warns_of_what_somebody_should_see() {
     assert!(!health.warnings.iter().any(|w| w.contains("ms apart")), "{:?}", health.warnings);
 
     let user = f.user().await;
-    user.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tidegate.jobs; SELECT pg_sleep(1.5)").await;
+    user.run(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tidegate.jobs; SELECT pg_sleep(1.5)",
+    )
+    .await;
     let health = f.store.health(server_now).await.unwrap();
     assert!(health.oldest_snapshot_s >= 1);
     assert!(health.warnings.iter().any(|w| w.contains("cleaning up")), "{:?}", health.warnings);

@@ -158,7 +158,8 @@ async fn late_commit(options: PgOptions) -> u64 {
     slow.run("BEGIN").await;
     slow.enqueue("'task', '1'").await;
     quick.enqueue("'task', '2'").await;
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%tidegate.%'";
+    let waits =
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%tidegate.%'";
     let waits = quick.text(waits).replace(&format!("{}.", f.schema), &format!("{}\".head", f.schema));
     while quick.client.query_one(&waits, &[]).await.unwrap().get::<_, i64>(0) == 0 {
         tokio::task::yield_now().await;

@@ -21,7 +21,8 @@ async fn contend(options: PgOptions) -> (usize, usize, usize) {
             let mut claimed = vec![];
             for _ in 0..JOBS {
                 let fresh = job("1");
-                while store.enqueue(vec![NewJob { id_may_exist: true, ..fresh.clone() }], NOW).await.is_err() {
+                while store.enqueue(vec![NewJob { id_may_exist: true, ..fresh.clone() }], NOW).await.is_err()
+                {
                     failed.fetch_add(1, Ordering::Relaxed);
                 }
                 match store.claim(Claim { process: ProcessId(process), ..claim_of(2, NOW) }).await {

@@ -44,7 +44,11 @@ async fn a_restart_of_the_server_loses_nothing_and_service_resumes_by_itself() {
         enqueue(&f.store, job("3")).await;
     }
     assert_eq!(f.store.totals().await.unwrap().ready, 2);
-    assert_eq!(f.store.get(first).await.unwrap().unwrap().state, State::Running, "a heartbeat ago it was running");
+    assert_eq!(
+        f.store.get(first).await.unwrap().unwrap().state,
+        State::Running,
+        "a heartbeat ago it was running"
+    );
     assert_eq!(
         settle(&f.store, held.jobs[0].ticket, Outcome::Complete(None), NOW).await,
         Settled::Applied(State::Completed)

@@ -53,7 +53,8 @@ const FILL: &str = "
 
 #[tokio::test]
 async fn hot_statements_use_their_index_in_every_plan() {
-    let f = Fixture::with(PgOptions::new().listen(false).poll_every(std::time::Duration::from_secs(600))).await;
+    let f =
+        Fixture::with(PgOptions::new().listen(false).poll_every(std::time::Duration::from_mins(10))).await;
     let options = PgOptions::new().schema(&f.schema).unwrap();
     let user = f.user().await;
     f.store.close().await.unwrap();
@@ -98,7 +99,8 @@ async fn without_the_settings_a_plan_would_walk_the_table() {
     user.run("INSERT INTO tidegate.done (seq, at, queue, attempt, state) VALUES (0, 0, 0, 1, 1); ANALYZE tidegate.done").await;
     let (_, _, text) = Sql::ALL[Sql::DoneGet as usize];
     let explain = format!("EXPLAIN {}", in_schema(text, &options.schema).replace("$1", "'{1,2,3}'"));
-    let walks = |rows: Vec<tokio_postgres::Row>| rows.iter().any(|r| r.get::<_, String>(0).contains("Seq Scan"));
+    let walks =
+        |rows: Vec<tokio_postgres::Row>| rows.iter().any(|r| r.get::<_, String>(0).contains("Seq Scan"));
     assert!(walks(user.client.query(&explain, &[]).await.unwrap()));
     user.run(&options.settings(false)).await;
     assert!(!walks(user.client.query(&explain, &[]).await.unwrap()));

@@ -59,6 +59,9 @@ async fn a_function_that_was_changed_is_noticed_and_put_right() {
     user.refused("SELECT tidegate.enqueue('task', '\"longer than ten\"')").await;
     let options = || PgOptions::new().schema(&f.schema).unwrap();
     let steps = migrate(&f.url, options(), false).await.unwrap();
-    assert_eq!(steps.iter().map(|s| s.name.clone()).collect::<Vec<_>>(), [format!("function {functions}.enqueue")]);
+    assert_eq!(
+        steps.iter().map(|s| s.name.clone()).collect::<Vec<_>>(),
+        [format!("function {functions}.enqueue")]
+    );
     user.enqueue("'task', '\"longer than ten\"'").await;
 }

@@ -31,14 +31,14 @@ async fn walk(link: &Link, query: &JobQuery, scan: usize) -> (Vec<Seq>, usize) {
 #[tokio::test]
 async fn a_bounded_page_hands_back_where_to_go_on_and_finds_all_in_the_end() {
     let f = Fixture::new().await;
-    let later = |n: usize| (n % 10 == 0).then(|| Timestamp(NOW.0 + 60_000));
-    let jobs: Vec<NewJob> = (0..300).map(|n| NewJob { run_at: later(n), ..job("\"zero \\u0000\"") }).collect();
+    let later = |n: usize| n.is_multiple_of(10).then_some(Timestamp(NOW.0 + 60_000));
+    let jobs: Vec<NewJob> =
+        (0..300).map(|n| NewJob { run_at: later(n), ..job("\"zero \\u0000\"") }).collect();
     f.store.enqueue(jobs, NOW).await.unwrap();
     for job in claim(&f.store, 40, NOW).await.jobs {
         settle(&f.store, job.ticket, Outcome::Cancel, NOW).await;
     }
-    let (address, options) =
-        Address::parse(&f.url, PgOptions::new().schema(&f.schema).unwrap()).unwrap();
+    let (address, options) = Address::parse(&f.url, PgOptions::new().schema(&f.schema).unwrap()).unwrap();
     let link = Link::open(&address, &options, READER).await.unwrap();
     let query = |states: &[State]| JobQuery { states: states.to_vec(), ..JobQuery::default() };
     for (states, expected, most_pages) in [
@@ -50,7 +50,10 @@ async fn a_bounded_page_hands_back_where_to_go_on_and_finds_all_in_the_end() {
         let (found, pages) = walk(&link, &query(&states), 20).await;
         assert_eq!(found.len(), expected, "{states:?}");
         assert!(found.windows(2).all(|w| w[0] > w[1]), "newest first");
-        assert!(pages <= most_pages && (expected <= 20 || states == [State::Scheduled] || pages > 1), "{states:?}: {pages}");
+        assert!(
+            pages <= most_pages && (expected <= 20 || states == [State::Scheduled] || pages > 1),
+            "{states:?}: {pages}"
+        );
     }
     let zero = JobQuery { text: Some("\0".into()), limit: 10, ..JobQuery::default() };
     assert!(f.store.search(zero).await.unwrap().jobs.is_empty(), "an escape is not the character");

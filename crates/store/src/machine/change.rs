@@ -389,6 +389,7 @@ mod tests {
             Change::LetGo { .. } => 23,
             Change::Cancelled(_) => 24,
             Change::Deleted { .. } => 25,
+            Change::Buried { .. } => 26,
         }
     }
 
@@ -443,6 +444,7 @@ mod tests {
             Change::LetGo { seq, fate: ready },
             Change::Cancelled(Face { id, queue, kind, tenant }),
             Change::Deleted { seq, lane, moved: None, tenant, finished: Some((queue, State::Dead)) },
+            Change::Buried { face: Face { id, queue, kind, tenant }, code: "TG2004".into() },
         ]
     }
 
@@ -458,7 +460,7 @@ mod tests {
 
     #[test]
     fn a_change_of_a_newer_version_is_an_error() {
-        assert!(decode(&[1, 26]).is_err());
+        assert!(decode(&[1, 27]).is_err());
         assert!(decode(&[1]).is_err(), "cut off");
     }
 
