@@ -8,5 +8,5 @@
 mod history;
 mod operation;
 
-pub use history::{Mismatch, compare};
+pub use history::{Mismatch, compare, run};
 pub use operation::{Operation, Reply};

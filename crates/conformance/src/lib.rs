@@ -2,12 +2,14 @@
 //!
 //! - [`cases`]: what a store must do, case by case, by name. [`suite!`] makes them tests of a backend.
 //! - [`differential`]: seeded random histories, run against two stores, every reply compared.
+//! - [`flock`]: several machines over one set of rows, which follow each other.
 //! - [`properties`]: several workers at once against a store, judged by the referee.
 //! - [`referee`]: an independent judge of the invariants, which looks only at calls and replies.
 #![expect(clippy::missing_panics_doc, reason = "a case fails by panicking")]
 
 pub mod cases;
 pub mod differential;
+pub mod flock;
 pub mod kit;
 pub mod properties;
 pub mod referee;

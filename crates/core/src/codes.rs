@@ -165,10 +165,12 @@ codes! {
         "try again; another server answers, or this one when it is back";
     BIND_FAILED = "TG5007", Unreachable, "the address cannot be listened on",
         "another program may use the port: choose another one, or stop that program";
-    SERVER_UNREACHABLE = "TG5007", Unreachable, "the server did not answer",
+    SERVER_UNREACHABLE = "TG5008", Unreachable, "the server did not answer",
         "check its address and that `tidegate serve` runs there; what is safe to send again is sent again by itself";
-    SERVER_MISMATCH = "TG5008", Unreachable, "what answers is no Tidegate server of a version that this program understands",
+    SERVER_MISMATCH = "TG5009", Unreachable, "what answers is no Tidegate server of a version that this program understands",
         "check the address; upgrade the older one of the two";
+    STORE_UNREACHABLE = "TG5010", Unreachable, "the database cannot be reached",
+        "check that it runs and that the URL, the password and the network are right; Tidegate reconnects by itself";
 }
 
 /// Finds a code by its id.

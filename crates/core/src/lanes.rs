@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 
 pub use self::claims::{Appetite, Picked, SuspectPick, SuspectRoom};
+pub use self::explain::Shares;
 use self::parks::scopes_of;
 pub use self::window::Window;
 use crate::ids::{ConnectorName, GroupKey, QueueName, Seq};

@@ -29,7 +29,7 @@ use crate::{Error, Feed, Result, Signals};
 const LEASES_PER_RUN: i64 = 1 << 40;
 
 /// Rows in memory.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct MemoryRows {
     jobs: BTreeMap<Seq, JobRow>,
     ids: HashMap<JobId, Seq>,

@@ -101,6 +101,21 @@ pub async fn compare(
     }
 }
 
+/// Runs a history against one store, for stores that judge themselves.
+pub async fn run(one: &mut dyn Harness, seed: u64, steps: usize) {
+    let mut history = History::new(seed);
+    let mut tickets = Tickets::default();
+    for operation in history.set_up() {
+        apply(one.store().as_ref(), &mut tickets, operation, history.now).await;
+    }
+    for _ in 0..steps {
+        match history.next(tickets.len()) {
+            Operation::Restart => one.restart(history.now).await,
+            operation => drop(apply(one.store().as_ref(), &mut tickets, operation, history.now).await),
+        }
+    }
+}
+
 struct History {
     dice: Seed,
     now: Timestamp,

@@ -1,15 +1,56 @@
 //! Why a job waits, and how long lines are. Nothing here changes anything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Blocked, Lane, LaneId, Lanes, QueueId, group_limit};
+use super::{Blocked, Lane, LaneId, Lanes, Queue, QueueId, group_limit};
 use crate::ids::{GroupKey, Seq};
 use crate::time::Timestamp;
 
 /// Jobs of a lane that are looked at for the oldest one.
 const HEADS: usize = 64;
 
+/// Who is served when, as far as it does not follow from who is ready: virtual times and ages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shares {
+    queues: BTreeMap<QueueId, QueueShare>,
+    lanes: BTreeMap<LaneId, LaneShare>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct QueueShare {
+    vtime: u64,
+    woken: bool,
+    level_now: [u64; 4],
+    level_rest: [u64; 4],
+    active: Vec<(u8, u64, LaneId)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct LaneShare {
+    vtime: [u64; 4],
+    ages: Vec<Timestamp>,
+    passed_head: Option<Timestamp>,
+}
+
 impl Lanes {
+    /// Who is served when. Equal for lanes that had the same history.
+    pub fn shares(&self) -> Shares {
+        let queue = |(id, q): (&QueueId, &Queue)| {
+            let active = q.active.iter().copied().collect();
+            let Queue { vtime, woken, level_now, level_rest, .. } = *q;
+            (*id, QueueShare { vtime, woken, level_now, level_rest, active })
+        };
+        let lane = |(id, l): (&LaneId, &Lane)| {
+            let suspects = l.suspects.values().map(|s| s.ready_at);
+            let ages = l.ready.values().copied().chain(suspects).collect();
+            (*id, LaneShare { vtime: l.vtime, ages, passed_head: l.passed_head })
+        };
+        Shares {
+            queues: self.queues.iter().map(queue).collect(),
+            lanes: self.lanes.iter().map(lane).collect(),
+        }
+    }
+
     /// What keeps the whole queue from starting a job now, parks aside.
     pub fn blocked(&self, queue: QueueId, now: Timestamp) -> Option<Blocked> {
         let q = self.queues.get(&queue)?;

@@ -102,6 +102,13 @@ pub enum Change {
         /// Where it counted as finished.
         finished: Option<(QueueId, State)>,
     },
+    /// A job that never ran is dead, having been taken out of its lane.
+    Buried {
+        /// The job.
+        face: Face,
+        /// Code of what was wrong with it.
+        code: String,
+    },
 }
 
 /// A queue with its number.
@@ -343,5 +350,135 @@ mod as_json {
         from: D,
     ) -> Result<T, D::Error> {
         serde_json::from_str(&String::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::ids::{ConnectorName, GroupKey};
+    use tidegate_core::job::Priority;
+
+    use super::*;
+
+    /// Its place in the log's format, which never changes. A new variant gets the next number.
+    fn number(change: &Change) -> u8 {
+        match change {
+            Change::Now(_) => 0,
+            Change::Rebased(_) => 1,
+            Change::Aged => 2,
+            Change::Queue(_) => 3,
+            Change::Kind(_) => 4,
+            Change::Tenant(..) => 5,
+            Change::TenantGone(_) => 6,
+            Change::Lane(..) => 7,
+            Change::LaneGone(_) => 8,
+            Change::Parked(_) => 9,
+            Change::Unparked(_) => 10,
+            Change::Stored(_) => 11,
+            Change::HasState(_) => 12,
+            Change::Withdrawn(_) => 13,
+            Change::Readied { .. } => 14,
+            Change::Due { .. } => 15,
+            Change::Unscheduled(_) => 16,
+            Change::NextDue(_) => 17,
+            Change::LaneUsed(_) => 18,
+            Change::LaneUnused(_) => 19,
+            Change::Leased(_) => 20,
+            Change::Extended(..) => 21,
+            Change::CancelAsked(_) => 22,
+            Change::LetGo { .. } => 23,
+            Change::Cancelled(_) => 24,
+            Change::Deleted { .. } => 25,
+            Change::Buried { .. } => 26,
+        }
+    }
+
+    fn one_of_each() -> Vec<Change> {
+        let (seq, lane, tenant, at) = (Seq(7), LaneId(3), Some(TenantNo(2)), Timestamp(1_763_000_000_000));
+        let (queue, kind, id) = (QueueId(1), KindId(1), JobId::from_parts(1, 7));
+        let place = Place { seq, lane, tenant };
+        let scope = ParkScope::Connector(ConnectorName::new("api").unwrap());
+        let group = GroupKey::new("g").unwrap();
+        let key = LaneKey { queue, group, connector: None, priority: Priority::Low };
+        let name = QueueName::new("q").unwrap();
+        let job = LeasedJob { seq, from: lane, home: None, id, kind, tenant, attempt: 1, unique: true };
+        let leased = Leased {
+            id: LeaseId(9),
+            worker: WorkerId::new("w").unwrap(),
+            process: ProcessId(u64::MAX),
+            length_ms: 30_000,
+            lone: Some(Exclusive(true)),
+            queues: vec![queue],
+            jobs: vec![job],
+        };
+        let ready = Fate::Ready { lane, suspect: Some(Exclusive(false)), because: Because::Stall };
+        let ids = Ids::Many(vec![id, JobId::from_parts(1, 8)]);
+        let park = Park { scope: scope.clone(), by: "me".into(), reason: "why not".into(), until: Some(at) };
+        let queue_named = QueueNamed { id: queue, name: name.clone(), settings: QueueSettings::default() };
+        let kind_named =
+            KindNamed { id: kind, name: KindName::new("k").unwrap(), settings: KindSettings::new(name) };
+        vec![
+            Change::Now(at),
+            Change::Rebased(at),
+            Change::Aged,
+            Change::Queue(Box::new(queue_named)),
+            Change::Kind(Box::new(kind_named)),
+            Change::Tenant(TenantNo(2), TenantId::new("t").unwrap()),
+            Change::TenantGone(TenantNo(2)),
+            Change::Lane(lane, Box::new(key)),
+            Change::LaneGone(lane),
+            Change::Parked(Box::new(park)),
+            Change::Unparked(Box::new((scope, "me".into()))),
+            Change::Stored(StoredJobs { first: seq, kind, lane, tenant, later: Some(at), ids }),
+            Change::HasState(seq),
+            Change::Withdrawn(place),
+            Change::Readied { place, at, suspect: None },
+            Change::Due { place, at },
+            Change::Unscheduled(queue),
+            Change::NextDue(Some(at)),
+            Change::LaneUsed(lane),
+            Change::LaneUnused(lane),
+            Change::Leased(Box::new(leased)),
+            Change::Extended(LeaseId(9), at),
+            Change::CancelAsked(seq),
+            Change::LetGo { seq, fate: ready },
+            Change::Cancelled(Face { id, queue, kind, tenant }),
+            Change::Deleted { seq, lane, moved: None, tenant, finished: Some((queue, State::Dead)) },
+            Change::Buried { face: Face { id, queue, kind, tenant }, code: "TG2004".into() },
+        ]
+    }
+
+    #[test]
+    fn every_change_survives_its_stored_form() {
+        let all = one_of_each();
+        assert_eq!(decode(&encode(&all).unwrap()).unwrap(), all);
+        for change in all {
+            let stored = encode(std::slice::from_ref(&change)).unwrap();
+            assert_eq!(stored[1], number(&change), "{change:?} has another number in the log");
+        }
+    }
+
+    #[test]
+    fn a_change_of_a_newer_version_is_an_error() {
+        assert!(decode(&[1, 27]).is_err());
+        assert!(decode(&[1]).is_err(), "cut off");
+    }
+
+    #[test]
+    fn jobs_stored_together_become_one_change() {
+        let job = |n: i64, kind: u32| {
+            let ids = Ids::one(JobId::from_parts(1, n as u128));
+            let (lane, kind) = (LaneId(1), KindId(kind));
+            Change::Stored(StoredJobs { first: Seq(n), kind, lane, tenant: None, later: None, ids })
+        };
+        let mut changes = vec![];
+        for change in [job(1, 1), job(2, 1), job(3, 1), job(4, 2), job(6, 2)] {
+            push(&mut changes, change);
+        }
+        let sizes: Vec<usize> = changes
+            .iter()
+            .map(|c| if let Change::Stored(jobs) = c { jobs.ids.as_slice().len() } else { 0 })
+            .collect();
+        assert_eq!(sizes, [3, 1, 1]);
     }
 }

@@ -10,7 +10,7 @@ use tidegate_core::time::Timestamp;
 
 use super::hints::Need;
 use super::{Change, Face, Fate, Machine, Place};
-use crate::params::{CancelJob, CancelReply};
+use crate::params::{CancelJob, CancelReply, Ticket};
 use crate::rows::{DoneRow, JobRow, Rows, StateRow};
 use crate::{Error, Result};
 
@@ -125,10 +125,11 @@ impl<R: Rows> Machine<R> {
     pub(super) fn uproot(&mut self, seq: Seq) -> Result<Option<(QueueId, State)>> {
         let (row, state) = self.row_and_state(seq)?;
         let finished = self.rows.done(seq)?.map(|done| (done.queue, done.state));
-        if finished.is_none() && self.memory.leases.running(seq).is_some() {
-            self.let_go(seq, Fate::Erased)?;
-        } else if finished.is_none() {
-            self.withdraw(seq, &row, &state)?;
+        let lease = self.memory.leases.running(seq).map(|r| r.lease);
+        match (finished, lease) {
+            (Some(_), _) => {}
+            (None, Some(lease)) => self.let_go(Ticket { lease, seq }, Fate::Erased)?,
+            (None, None) => self.withdraw(seq, &row, &state)?,
         }
         if let Some(unique) = row.extra.as_ref().and_then(|e| e.unique.as_ref()) {
             self.rows.delete_unique(row.kind, &unique.key, seq)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tidegate_core::ids::{KindName, LeaseId, QueueName, Seq, TenantId};
 use tidegate_core::job::Park;
-use tidegate_core::lanes::{Exclusive, LaneId, LaneKey, QueueId, Window};
+use tidegate_core::lanes::{Exclusive, LaneId, LaneKey, QueueId, Shares, Window};
 use tidegate_core::leases::{Lease, Running};
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::time::Timestamp;
@@ -108,5 +108,10 @@ impl<R: Rows> Machine<R> {
             tenant_ready: known.tenant_ready.iter().map(|(key, n)| (*key, *n)).collect(),
             next_due: known.next_due,
         }
+    }
+
+    /// Virtual times and ages: the same in machines that were in step from the beginning.
+    pub fn shares(&self) -> Shares {
+        self.memory.lanes.shares()
     }
 }

@@ -16,7 +16,7 @@ use crate::rows::{JobExtra, JobRow, KindId, LookUps, Reads, Rows, TenantNo, Uniq
 use crate::{Error, Result};
 
 /// A job that passed every check.
-struct Checked {
+pub(super) struct Checked {
     kind: KindId,
     lane: LaneKey,
     timeout_ms: i64,
@@ -95,7 +95,7 @@ impl<R: Rows> Machine<R> {
         Ok(checked)
     }
 
-    fn check_one(&mut self, job: &NewJob, now: Timestamp) -> Result<Checked> {
+    pub(super) fn check_one(&mut self, job: &NewJob, now: Timestamp) -> Result<Checked> {
         let refuse = |code: Code, detail: String| Err(Error::new(code, detail));
         let names = &self.memory.names;
         let Some(kind) = names.kind_id(&job.kind) else {
@@ -216,7 +216,7 @@ impl<R: Rows> Machine<R> {
         Ok(())
     }
 
-    fn enqueue_one(&mut self, job: NewJob, checked: Checked, now: Timestamp) -> Result<Enqueued> {
+    pub(super) fn enqueue_one(&mut self, job: NewJob, checked: Checked, now: Timestamp) -> Result<Enqueued> {
         if checked.same {
             return Ok(Enqueued { id: job.id, outcome: EnqueueOutcome::Kept });
         }
@@ -342,7 +342,7 @@ impl<R: Rows> Machine<R> {
         Ok(id)
     }
 
-    fn tenant(&mut self, name: &TenantId) -> Result<TenantNo> {
+    pub(super) fn tenant(&mut self, name: &TenantId) -> Result<TenantNo> {
         if let Some(no) = self.memory.names.tenant_no(name) {
             return Ok(no);
         }

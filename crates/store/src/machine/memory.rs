@@ -4,18 +4,20 @@
 //! machine that follows another one applies the same changes with the same code, so the two cannot drift apart. The one
 //! exception is a claim's pick, which chooses and takes at once; a follower takes what was picked.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
+mod jobs;
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 
 use tidegate_core::ids::Seq;
 use tidegate_core::job::State;
-use tidegate_core::lanes::{Appetite, Exclusive, LaneId, Lanes, Picked, QueueId};
-use tidegate_core::leases::{Lease, Leases, Running};
+use tidegate_core::lanes::{Appetite, LaneId, Lanes, Picked, QueueId};
+use tidegate_core::leases::Leases;
 use tidegate_core::time::Timestamp;
 
 use super::PendingSignals;
-use super::change::{self, Because, Change, Face, Fate, Leased, Place, StoredJobs};
+use super::change::{self, Change, Leased};
 use super::counts::Counts;
 use super::names::NameBook;
 use crate::feed::{Happened, JobEvent};
@@ -156,13 +158,17 @@ impl Memory {
                 self.signals.work = true;
             }
             Change::Kind(kind) => known.names.put_kind(kind.id, &kind.name, &kind.settings),
-            Change::Tenant(no, name) => known.names.put_tenant(*no, name),
+            Change::Tenant(no, name) => {
+                must(known.names.tenant(*no).is_none(), "a tenant's number was used twice")?;
+                known.names.put_tenant(*no, name);
+            }
             Change::TenantGone(no) => {
                 must(!known.tenant_jobs.contains_key(no), "a tenant that is gone has jobs")?;
                 known.names.forget_tenant(*no);
             }
             Change::Lane(id, key) => {
                 must(known.names.queue(key.queue).is_some(), "the queue of a lane is missing")?;
+                must(known.lanes.lane_key(*id).is_none(), "a lane's number was used twice")?;
                 known.names.put_lane(*id);
                 known.lanes.add_lane(*id, (**key).clone());
             }
@@ -214,6 +220,10 @@ impl Memory {
                 self.count(face.queue, State::Cancelled, true)?;
                 self.event(*face, || Happened::Cancelled);
             }
+            Change::Buried { face, code } => {
+                self.count(face.queue, State::Dead, true)?;
+                self.event(*face, || Happened::Dead { code: code.clone() });
+            }
             Change::Deleted { seq, lane, moved, tenant, finished } => {
                 known.with_state.remove(seq);
                 for lane in [Some(*lane), *moved].into_iter().flatten() {
@@ -226,141 +236,6 @@ impl Memory {
                     self.count(*queue, *state, false)?;
                 }
             }
-        }
-        Ok(())
-    }
-
-    fn store(&mut self, jobs: &StoredJobs) -> Result<()> {
-        let StoredJobs { first, kind, lane, tenant, later, ref ids } = *jobs;
-        let n = ids.as_slice().len() as u64;
-        let queue = self.known.queue_of(lane)?;
-        must(first.0 >= self.known.next_seq, "a number was used twice")?;
-        self.known.next_seq = first.0 + n as i64;
-        *self.known.lane_jobs.entry(lane).or_default() += n;
-        if let Some(tenant) = tenant {
-            *self.known.tenant_jobs.entry(tenant).or_default() += n;
-        }
-        for (seq, &id) in (first.0..).map(Seq).zip(ids.as_slice()) {
-            let state = match later {
-                Some(at) => {
-                    self.scheduled(queue, at)?;
-                    State::Scheduled
-                }
-                None => {
-                    self.ready(Place { seq, lane, tenant }, self.known.now, None)?;
-                    State::Ready
-                }
-            };
-            self.event(Face { id, queue, kind, tenant }, || Happened::Enqueued { state });
-        }
-        Ok(())
-    }
-
-    fn ready(&mut self, place: Place, at: Timestamp, suspect: Option<Exclusive>) -> Result<()> {
-        let Place { seq, lane, tenant } = place;
-        let now = self.known.now;
-        let queue = self.known.queue_of(lane)?;
-        match suspect {
-            Some(exclusive) => self.known.lanes.add_suspect(lane, seq, exclusive, at, now),
-            None => self.known.lanes.add_ready(lane, seq, at, now),
-        }
-        self.signals.work = true;
-        self.shift_tenant_ready(queue, tenant, true)
-    }
-
-    fn scheduled(&mut self, queue: QueueId, at: Timestamp) -> Result<()> {
-        if self.known.next_due.is_none_or(|due| at < due) {
-            self.known.next_due = Some(at);
-            // Sleeping workers must set their alarm anew.
-            self.signals.work = true;
-        }
-        self.count(queue, State::Scheduled, true)
-    }
-
-    /// Takes what another machine picked.
-    fn take(&mut self, leased: &Leased) -> Result<()> {
-        let Known { lanes, now, .. } = &mut self.known;
-        let taken = match (leased.lone, leased.jobs.as_slice()) {
-            (Some(_), [job]) => lanes.take_suspect(job.from, job.seq, *now),
-            (Some(_), _) => false,
-            (None, jobs) => {
-                lanes.take(leased.queues.iter().copied(), jobs.iter().map(|j| (j.from, j.seq)), *now)
-            }
-        };
-        must(taken, "a claimed job is not ready")
-    }
-
-    fn lease(&mut self, leased: &Leased) -> Result<()> {
-        let now = self.known.now;
-        must(leased.id.0 >= self.known.next_lease, "a lease number was used twice")?;
-        self.known.next_lease = leased.id.0 + 1;
-        for job in &leased.jobs {
-            let queue = self.known.queue_of(job.from)?;
-            self.shift_tenant_ready(queue, job.tenant, false)?;
-            let face = Face { id: job.id, queue, kind: job.kind, tenant: job.tenant };
-            let started = || Happened::Started { worker: leased.worker.clone(), attempt: job.attempt };
-            self.event(face, started);
-        }
-        let running = leased.jobs.iter().map(|job| {
-            let running = Running {
-                lease: leased.id,
-                id: job.id,
-                kind: job.kind,
-                tenant: job.tenant,
-                lane: job.home.unwrap_or(job.from),
-                attempt: job.attempt,
-                unique: job.unique,
-                cancel_requested: false,
-            };
-            (job.seq, running)
-        });
-        let lease = Lease {
-            id: leased.id,
-            worker: leased.worker.clone(),
-            process: leased.process,
-            since: now,
-            until: now.plus_ms(leased.length_ms),
-            length_ms: leased.length_ms,
-            lone: leased.lone,
-            jobs: leased.jobs.iter().map(|job| job.seq).collect(),
-        };
-        self.known.leases.add(lease, running);
-        Ok(())
-    }
-
-    fn let_go(&mut self, seq: Seq, fate: &Fate) -> Result<()> {
-        let now = self.known.now;
-        let not_held = || Error::internal(format!("job {} is not running", seq.0));
-        let (running, _) = self.known.leases.release(seq).ok_or_else(not_held)?;
-        let Running { id, kind, tenant, lane, .. } = running;
-        let queue = self.known.queue_of(lane)?;
-        self.known.lanes.finished(lane, now);
-        // A freed place, or a process that is alone now, may let another job run.
-        self.signals.work = true;
-        let face = Face { id, queue, kind, tenant };
-        match fate {
-            Fate::Completed => {
-                self.count(queue, State::Completed, true)?;
-                self.known.counts.entry(queue).or_default().rate.record(now);
-                self.event(face, || Happened::Completed);
-            }
-            Fate::Cancelled => {
-                self.count(queue, State::Cancelled, true)?;
-                self.event(face, || Happened::Cancelled);
-            }
-            Fate::Dead { code } => {
-                self.count(queue, State::Dead, true)?;
-                self.event(face, || Happened::Dead { code: code.clone() });
-            }
-            Fate::Scheduled(at, because) => {
-                self.scheduled(queue, *at)?;
-                self.event(face, || happened(because, *at));
-            }
-            Fate::Ready { lane, suspect, because } => {
-                self.ready(Place { seq, lane: *lane, tenant }, now, *suspect)?;
-                self.event(face, || happened(because, now));
-            }
-            Fate::Erased => self.signals.cancels.push(id),
         }
         Ok(())
     }
@@ -380,37 +255,11 @@ impl Memory {
         }
         take_one(&mut self.known.tenant_ready, (queue, tenant))
     }
-
-    fn event(&mut self, face: Face, what: impl FnOnce() -> Happened) {
-        let Some(events) = &mut self.events else { return };
-        let Known { names, now, .. } = &self.known;
-        // A job whose names are gone is gone as well.
-        let (Some((queue, _)), Some((kind, _))) = (names.queue(face.queue), names.kind(face.kind)) else {
-            return;
-        };
-        events.push(JobEvent {
-            at: *now,
-            id: face.id,
-            queue: queue.clone(),
-            kind: kind.clone(),
-            tenant: face.tenant.and_then(|no| names.tenant(no).cloned()),
-            what: what(),
-        });
-    }
-}
-
-fn happened(because: &Because, run_at: Timestamp) -> Happened {
-    match because {
-        Because::Retry { code } => Happened::Retry { run_at, code: code.clone() },
-        Because::Snooze => Happened::Snoozed { run_at },
-        Because::Release => Happened::Released,
-        Because::Stall => Happened::Stalled,
-    }
 }
 
 /// One job less; nothing is left of the last one.
 fn take_one<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u64>, key: K) -> Result<()> {
-    let std::collections::hash_map::Entry::Occupied(mut n) = counts.entry(key) else {
+    let Entry::Occupied(mut n) = counts.entry(key) else {
         return Err(torn("fewer jobs than none"));
     };
     *n.get_mut() -= 1;

@@ -15,6 +15,7 @@
 //! [`Change`]s, keeps them with the commit, and [`follow`](Machine::follow)s those of the others before its own next
 //! operation. All times must then come from one clock.
 
+mod admit;
 mod change;
 mod claim;
 mod control;

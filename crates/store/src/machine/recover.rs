@@ -152,7 +152,7 @@ fn restore_jobs<R: Rows>(known: &mut Known, rows: &mut R, leases: Vec<LeaseRow>)
     if let Some(lane) = lost_lane {
         return Err(Error::new(codes::CORRUPT, format!("a job names lane {}, which is missing", lane.0)));
     }
-    if R::PREFETCHES {
+    if R::PREFETCHES && !held.is_empty() {
         let jobs: Vec<Seq> = held.values().flatten().copied().collect();
         let states = jobs.iter().filter(|seq| known.with_state.contains(seq)).copied().collect();
         rows.will_read(&Reads { jobs, states, ..Reads::default() })?;

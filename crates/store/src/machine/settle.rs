@@ -41,14 +41,22 @@ impl<R: Rows> Machine<R> {
             let Some(running) = self.memory.leases.running(*seq).filter(|r| r.lease == *lease) else {
                 continue;
             };
-            let ends = running.cancel_requested || matches!(outcome, Outcome::Cancel | Outcome::Complete(_));
-            match outcome {
-                Outcome::Fail(_) if !ends => self.add_reads(&mut reads, *seq, Need::JobAndState),
-                Outcome::Snooze { .. } | Outcome::Release if !ends => {
-                    self.add_reads(&mut reads, *seq, Need::State)
+            let fails = match outcome {
+                Outcome::Complete(result) => {
+                    result.as_ref().is_some_and(|r| r.as_str().len() > limits::MAX_RESULT_BYTES)
                 }
-                _ if running.unique => reads.jobs.push(*seq),
-                _ => {}
+                Outcome::Fail(_) => true,
+                Outcome::Snooze { park: Some(ParkScope::Queue(name)), .. } => {
+                    self.memory.names.queue_id(name).is_none()
+                }
+                Outcome::Snooze { .. } | Outcome::Release | Outcome::Cancel => false,
+            };
+            let ends = !fails && matches!(outcome, Outcome::Complete(_) | Outcome::Cancel);
+            if fails || running.unique {
+                reads.jobs.push(*seq);
+            }
+            if !ends {
+                self.add_reads(&mut reads, *seq, Need::State);
             }
         }
         self.hint(&reads)
@@ -96,13 +104,12 @@ impl<R: Rows> Machine<R> {
     }
 
     /// Takes a job off its lease, frees its places and puts it where it belongs now.
-    pub(super) fn let_go(&mut self, seq: Seq, fate: Fate) -> Result<()> {
-        let lease = self.memory.leases.running(seq).map(|r| r.lease);
-        self.change(Change::LetGo { seq, fate })?;
-        match lease.filter(|id| self.memory.leases.get(*id).is_none()) {
-            Some(empty) => self.rows.delete_lease(empty),
-            None => Ok(()),
+    pub(super) fn let_go(&mut self, ticket: Ticket, fate: Fate) -> Result<()> {
+        self.change(Change::LetGo { seq: ticket.seq, fate })?;
+        if self.memory.leases.get(ticket.lease).is_none() {
+            self.rows.delete_lease(ticket.lease)?;
         }
+        Ok(())
     }
 
     /// Marks a running job as finished.
@@ -118,7 +125,7 @@ impl<R: Rows> Machine<R> {
         };
         self.rows
             .insert_done(seq, &DoneRow { queue, state, at: now, attempt: running.attempt, result, letter })?;
-        self.let_go(seq, fate)?;
+        self.let_go(Ticket { lease: running.lease, seq }, fate)?;
         Ok(Settled::Applied(state))
     }
 
@@ -145,7 +152,7 @@ impl<R: Rows> Machine<R> {
         self.put_state(seq, state)?;
         let suspect = state.suspect.then(|| super::exclusive(state.lone_stalls));
         let lane = state.lane.unwrap_or(running.lane);
-        self.let_go(seq, Fate::Ready { lane, suspect, because })
+        self.let_go(Ticket { lease: running.lease, seq }, Fate::Ready { lane, suspect, because })
     }
 
     fn fail(
@@ -211,7 +218,7 @@ impl<R: Rows> Machine<R> {
         state.run_at = Some(at);
         self.put_state(seq, state)?;
         self.rows.delay(at, seq)?;
-        self.let_go(seq, Fate::Scheduled(at, because))?;
+        self.let_go(Ticket { lease: running.lease, seq }, Fate::Scheduled(at, because))?;
         Ok(Settled::Again(at))
     }
 

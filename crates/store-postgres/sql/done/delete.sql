@@ -1,0 +1,2 @@
+-- Removes marks. Params: numbers. Index: primary key.
+DELETE FROM tidegate.done WHERE seq = ANY($1)

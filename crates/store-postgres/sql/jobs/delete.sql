@@ -1,0 +1,2 @@
+-- Removes jobs. Params: numbers. Index: primary key.
+DELETE FROM tidegate.jobs WHERE seq = ANY($1)

@@ -1,0 +1,2 @@
+-- All kinds. No params.
+SELECT id, name, settings FROM tidegate.kinds ORDER BY id

@@ -1,0 +1,2 @@
+-- All lanes. No params.
+SELECT id, queue, priority, grp, connector FROM tidegate.lanes ORDER BY id

@@ -1,0 +1,2 @@
+-- Removes lanes. Params: numbers. Index: primary key.
+DELETE FROM tidegate.lanes WHERE id = ANY($1)

@@ -1,0 +1,2 @@
+-- All tenants. No params.
+SELECT id, name FROM tidegate.tenants

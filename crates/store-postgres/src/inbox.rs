@@ -1,0 +1,177 @@
+//! Taking over what users enqueued with SQL, in transactions of their own.
+//!
+//! Such a transaction writes into the inbox alone. After it has committed, any process takes the row out and stores the
+//! job, in one transaction. Rows commit in any order, so exactly the rows that were read are taken, never "all up to
+//! here". Looking costs no lock, and does not begin at the first row that ever was but at the oldest transaction that
+//! was still running when everything visible had been taken.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tidegate_core::codes;
+use tidegate_core::ids::{GroupKey, JobId, KindName, QueueName, TenantId};
+use tidegate_core::job::{Priority, Unique};
+use tidegate_core::limits;
+use tidegate_core::payload::Payload;
+use tidegate_core::seed::Seed;
+use tidegate_core::time::Timestamp;
+use tidegate_store::machine::PendingSignals;
+use tidegate_store::params::NewJob;
+use tidegate_store::{Error, Result};
+use uuid::Uuid;
+
+use crate::error::{OrStore, is_refusal};
+use crate::session::{Kind, Session};
+use crate::statements::Sql;
+use crate::task::PgMachine;
+
+/// Most rows and bytes taken over in one transaction, which holds up everybody's commits for that long.
+const ROWS: i64 = 500;
+const BYTES: usize = 4 << 20;
+
+/// Where to look.
+#[derive(Debug, Default)]
+pub(crate) struct Drain {
+    /// All rows of earlier transactions are taken.
+    from: i64,
+}
+
+/// What was taken over.
+#[derive(Debug, Default)]
+pub(crate) struct Promoted {
+    pub(crate) signals: PendingSignals,
+    /// Whether there is more.
+    pub(crate) more: bool,
+}
+
+impl Drain {
+    /// Takes over some rows, if there are any.
+    pub(crate) fn run(&mut self, session: &mut Session, now: Timestamp) -> Result<Promoted> {
+        let found = session.ask(Sql::InboxLook, &[&self.from, &ROWS])?;
+        let (mut xids, mut numbers, mut bytes, mut oldest_running) = (vec![], vec![], 0, self.from);
+        let mut more = found.len() as i64 == ROWS;
+        for row in &found {
+            oldest_running = row.try_get(3).or_store()?;
+            let Some(xid) = row.try_get::<_, Option<i64>>(0).or_store()? else { break };
+            if bytes > BYTES {
+                more = true;
+                break;
+            }
+            bytes += row.try_get::<_, i32>(2).or_store()? as usize;
+            xids.push(xid);
+            numbers.push(row.try_get::<_, i64>(1).or_store()?);
+        }
+        if xids.is_empty() {
+            self.from = oldest_running;
+            return Ok(Promoted::default());
+        }
+        session.begin(Kind::Write)?;
+        let mut signals = session.start()?;
+        session.dirty();
+        let taken = session.ask(Sql::InboxTake, &[&xids, &numbers])?;
+        for row in &taken {
+            promote(session.machine()?, row.try_get(0).or_store()?, now)?;
+        }
+        let ours = session.commit(true)?;
+        signals.work |= ours.work;
+        signals.cancels.extend(ours.cancels);
+        // Rows that somebody else holds are looked for again, later.
+        Ok(Promoted { signals, more: more && !taken.is_empty() })
+    }
+}
+
+/// A row of the inbox.
+#[derive(Debug, Deserialize)]
+struct Sent {
+    id: String,
+    #[serde(default)]
+    id_given: bool,
+    kind: String,
+    queue: Option<String>,
+    tenant: Option<String>,
+    group: Option<String>,
+    priority: Option<Priority>,
+    run_at: Option<i64>,
+    timeout_ms: Option<i64>,
+    max_attempts: Option<u32>,
+    unique: Option<Unique>,
+    trace: Option<String>,
+    payload: Box<RawValue>,
+}
+
+/// Stores the job of a row, as a dead letter if it is not acceptable.
+fn promote(machine: &mut PgMachine, text: &str, now: Timestamp) -> Result<()> {
+    let sent: Sent = match serde_json::from_str(text) {
+        Ok(sent) => sent,
+        Err(error) => {
+            // Only somebody who writes into the table by hand can do this.
+            tracing::error!("A row of the inbox could not be read and was dropped: {error}");
+            return Ok(());
+        }
+    };
+    let Some((mut job, misfit)) = sent.into_job() else {
+        tracing::error!("A row of the inbox has no acceptable kind or id and was dropped.");
+        return Ok(());
+    };
+    let refusal = match misfit {
+        Some(error) => error,
+        None => match machine.admit(job.clone(), now) {
+            Ok(_) => return Ok(()),
+            Err(error) if is_refusal(&error) => error,
+            Err(error) => return Err(error),
+        },
+    };
+    if refusal.code == codes::DUPLICATE_ID {
+        // Another job has its id; the letter needs one of its own.
+        let mut dice = Seed::new((job.id.uuid().as_u128() as u64) ^ now.0.cast_unsigned());
+        let random = u128::from(dice.next_u64()) << 64 | u128::from(dice.next_u64());
+        job.id = JobId::from_parts(now.0.cast_unsigned(), random);
+    }
+    match machine.admit_dead(job, &refusal, now) {
+        Err(error) if is_refusal(&error) => {
+            tracing::error!(code = %error.code, "A row of the inbox could not be kept: {error}");
+            Ok(())
+        }
+        buried => buried.map(drop),
+    }
+}
+
+impl Sent {
+    /// The job, if it can be kept at all, and what is wrong with it.
+    fn into_job(self) -> Option<(NewJob, Option<Error>)> {
+        let (Ok(kind), Ok(id)) = (KindName::new(&self.kind), Uuid::parse_str(&self.id)) else {
+            return None;
+        };
+        let mut wrong: Option<Error> = None;
+        let mut note = |error: Error| {
+            wrong.get_or_insert(error);
+        };
+        let payload = match Payload::from_json_text(self.payload.get(), limits::MAX_PAYLOAD_BYTES) {
+            Ok(payload) => payload,
+            Err(error) => {
+                note(error.into());
+                Payload::trusted("null")
+            }
+        };
+        let mut job = NewJob::new(JobId::from_uuid(id), kind, payload);
+        job.id_may_exist = self.id_given;
+        job.queue = self.queue.map(QueueName::new).transpose().unwrap_or_else(|e| {
+            note(e.into());
+            None
+        });
+        job.tenant = self.tenant.map(TenantId::new).transpose().unwrap_or_else(|e| {
+            note(e.into());
+            None
+        });
+        job.group = self.group.map(GroupKey::new).transpose().unwrap_or_else(|e| {
+            note(e.into());
+            None
+        });
+        job.priority = self.priority;
+        job.run_at = self.run_at.map(Timestamp);
+        job.timeout_ms = self.timeout_ms;
+        job.max_attempts = self.max_attempts;
+        job.unique = self.unique;
+        job.trace = self.trace;
+        Some((job, wrong))
+    }
+}

@@ -1,0 +1,230 @@
+//! A connection with its prepared statements, and requests sent without waiting for one another.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::str::FromStr;
+use std::task::Poll;
+use std::time::Duration;
+
+use tidegate_core::codes;
+use tidegate_store::{Error, Result};
+use tokio::task::JoinHandle;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Client, Config, Notification, Row, Statement};
+
+use crate::error::OrStore;
+use crate::options::PgOptions;
+use crate::statements::{Sql, in_schema};
+use crate::tls::Tls;
+
+/// Told of notifications, in order.
+pub(crate) type Ear = Box<dyn FnMut(&Notification) + Send>;
+
+/// Where the database is and how to get in.
+#[derive(Debug, Clone)]
+pub(crate) struct Address {
+    config: Config,
+    tls: Tls,
+}
+
+impl Address {
+    /// Reads a URL. `schema`, `pooled`, `sslrootcert` and `sslmode=verify-full` in it are ours; the rest is Postgres'.
+    pub(crate) fn parse(url: &str, options: PgOptions) -> Result<(Self, PgOptions)> {
+        let mut options = options;
+        let (rest, query) = url.split_once('?').map_or((url, ""), |(rest, query)| (rest, query));
+        let (mut kept, mut root, mut mode) = (vec![], None, None);
+        for pair in query.split('&').filter(|p| !p.is_empty()) {
+            match pair.split_once('=').unwrap_or((pair, "")) {
+                ("schema", name) => options = options.schema(name)?,
+                ("pooled", yes) => options = options.pooled(yes == "true"),
+                ("sslrootcert", path) => root = Some(path.to_owned()),
+                ("sslmode", name) => mode = Some(name.to_owned()),
+                _ => kept.push(pair),
+            }
+        }
+        let (mode, tls) = Tls::new(mode.as_deref(), root.as_deref())?;
+        let rest = if kept.is_empty() { rest.to_owned() } else { format!("{rest}?{}", kept.join("&")) };
+        // The URL may hold a password: the error of the parser never repeats it.
+        let mut config = Config::from_str(&rest).map_err(|e| {
+            Error::new(codes::INVALID_REQUEST, format!("this is not the URL of a Postgres database: {e}"))
+        })?;
+        config.ssl_mode(mode);
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(options.connect_timeout);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name(&options.name);
+        }
+        config.keepalives(true).keepalives_idle(Duration::from_secs(10));
+        config.tcp_user_timeout(Duration::from_secs(10));
+        Ok((Self { config, tls }, options))
+    }
+
+    /// Opens a connection. Its work is done by a task of the runtime that this is called in.
+    pub(crate) async fn open(&self, mut ear: Option<Ear>) -> Result<(Client, JoinHandle<()>)> {
+        let limit = self.config.get_connect_timeout().copied().unwrap_or(Duration::from_secs(5));
+        // The driver's own limit is on the socket alone; a server that takes the call and says nothing is out of reach,
+        // too.
+        let connecting = tokio::time::timeout(2 * limit, self.config.connect(self.tls.clone()));
+        let late = |_| Error::new(codes::STORE_UNREACHABLE, "the database does not answer");
+        let (client, mut connection) = connecting.await.map_err(late)?.or_store()?;
+        let work = tokio::spawn(async move {
+            loop {
+                match poll_fn(|cx| connection.poll_message(cx)).await {
+                    Some(Ok(AsyncMessage::Notification(heard))) => {
+                        if let Some(ear) = &mut ear {
+                            ear(&heard);
+                        }
+                    }
+                    Some(Ok(_)) => {}
+                    // Whoever waits for an answer is told; nobody else needs to know.
+                    Some(Err(_)) | None => return,
+                }
+            }
+        });
+        Ok((client, work))
+    }
+}
+
+/// A connection with its statements.
+pub(crate) struct Link {
+    client: Client,
+    statements: Vec<Option<Statement>>,
+    work: JoinHandle<()>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.work.abort();
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// Opens a connection, makes its settings and prepares these statements.
+    pub(crate) async fn open(address: &Address, options: &PgOptions, which: &[Sql]) -> Result<Self> {
+        let (client, work) = address.open(None).await?;
+        let mut link = Self { client, statements: vec![None; Sql::ALL.len()], work };
+        if !options.pooled {
+            link.client.batch_execute(&options.settings(false)).await.or_store()?;
+        }
+        let texts: Vec<String> = which.iter().map(|sql| text_of(*sql, options)).collect();
+        let prepare: Vec<Request<'_, Statement>> =
+            texts.iter().map(|text| request(link.client.prepare(text))).collect();
+        for (sql, statement) in which.iter().zip(all(prepare).await) {
+            link.statements[*sql as usize] = Some(statement?);
+        }
+        Ok(link)
+    }
+
+    /// Whether the connection is known to be gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    fn statement(&self, sql: Sql) -> Result<&Statement> {
+        let statement = self.statements[sql as usize].as_ref();
+        statement.ok_or_else(|| Error::internal(format!("statement {sql:?} was not prepared")))
+    }
+
+    /// Reads rows.
+    pub(crate) async fn query(&self, sql: Sql, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+        self.client.query(self.statement(sql)?, params).await.or_store()
+    }
+
+    /// Writes rows; says how many.
+    pub(crate) async fn execute(&self, sql: Sql, params: &[&(dyn ToSql + Sync)]) -> Result<u64> {
+        self.client.execute(self.statement(sql)?, params).await.or_store()
+    }
+
+    /// Runs a text without params and without result.
+    pub(crate) async fn batch(&self, text: &str) -> Result<()> {
+        self.client.batch_execute(text).await.or_store()
+    }
+}
+
+fn text_of(sql: Sql, options: &PgOptions) -> String {
+    let (_, path, text) = Sql::ALL[sql as usize];
+    let instead = options.instead.iter().find(|(p, _)| *p == path).map(|(_, text)| *text);
+    in_schema(instead.unwrap_or(text), &options.schema)
+}
+
+/// A request that is sent when it is first polled.
+pub(crate) type Request<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// A request to the driver.
+fn request<'a, T: 'a>(
+    future: impl Future<Output = std::result::Result<T, tokio_postgres::Error>> + Send + 'a,
+) -> Request<'a, T> {
+    Box::pin(async { future.await.or_store() })
+}
+
+/// A request on its way.
+enum Sent<'a, T> {
+    Waits(Request<'a, T>),
+    Answered(Result<T>),
+}
+
+/// Sends all requests, in order, and then waits for all answers: one round trip.
+pub(crate) async fn all<T>(requests: Vec<Request<'_, T>>) -> Vec<Result<T>> {
+    let mut sent: Vec<Sent<'_, T>> = requests.into_iter().map(Sent::Waits).collect();
+    poll_fn(|cx| {
+        let mut waiting = false;
+        for request in &mut sent {
+            let Sent::Waits(future) = request else { continue };
+            match future.as_mut().poll(cx) {
+                Poll::Ready(answer) => *request = Sent::Answered(answer),
+                Poll::Pending => waiting = true,
+            }
+        }
+        if waiting { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    let answer = |request| match request {
+        Sent::Answered(answer) => Some(answer),
+        Sent::Waits(_) => None,
+    };
+    sent.into_iter().filter_map(answer).collect()
+}
+
+/// Sends all requests and then `last`, and waits for all answers: one round trip. If one of the requests could not
+/// even be sent, `otherwise` is sent in place of `last`. The first error is returned.
+pub(crate) async fn finish(
+    mut requests: Vec<Request<'_, ()>>,
+    last: Request<'_, ()>,
+    otherwise: Request<'_, ()>,
+) -> Result<()> {
+    let mut failed: Option<Error> = None;
+    let mut done = vec![false; requests.len()];
+    // What fails without waiting was never sent; what the server refuses makes it refuse the rest by itself.
+    poll_fn(|cx| {
+        for (request, done) in requests.iter_mut().zip(&mut done) {
+            if let Poll::Ready(answer) = request.as_mut().poll(cx) {
+                *done = true;
+                if let Err(error) = answer {
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        Poll::Ready(())
+    })
+    .await;
+    let mut rest: Vec<Request<'_, ()>> =
+        requests.into_iter().zip(done).filter(|(_, done)| !done).map(|(request, _)| request).collect();
+    rest.push(if failed.is_some() { otherwise } else { last });
+    for answer in all(rest).await {
+        if let Err(error) = answer {
+            failed.get_or_insert(error);
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}

@@ -1,0 +1,229 @@
+//! Every operation of a store, sent to the one that does it.
+
+use async_trait::async_trait;
+use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq};
+use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
+use tidegate_core::limits;
+use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::time::Timestamp;
+use tidegate_core::why::Why;
+use tidegate_store::machine::Machine;
+use tidegate_store::params::{
+    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
+    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
+};
+use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Signals, Store, Upkeep};
+
+use crate::PgStore;
+use crate::error::OrStore;
+use crate::link::{Request, all};
+use crate::readers::For;
+use crate::search::{Candidates, Rest, Search};
+use crate::statements::Sql;
+use crate::task::Traits;
+
+#[async_trait]
+impl Jobs for PgStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        let known = jobs.iter().filter(|job| job.id_may_exist).map(|job| job.id);
+        let traits = Traits::write(jobs.len(), now).finds(known);
+        self.run(traits, move |m| m.enqueue(jobs, now)).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        self.run(Traits::lease(claim.max as usize, claim.now), move |m| m.claim(claim)).await
+    }
+
+    async fn settle(&self, settle: Settle) -> Result<Vec<Settled>> {
+        self.run(Traits::write(settle.settlements.len(), settle.now), move |m| m.settle(settle)).await
+    }
+
+    async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>> {
+        self.run(Traits::lease(leases.len(), now), move |m| m.heartbeat(leases, now)).await
+    }
+
+    async fn report(&self, reports: Vec<Report>, now: Timestamp) -> Result<Vec<bool>> {
+        self.run(Traits::write(reports.len(), now), move |m| m.report(reports, now)).await
+    }
+
+    async fn cancel(&self, cancel: CancelJob) -> Result<CancelReply> {
+        self.run(Traits::write(1, cancel.now).finds([cancel.id]), move |m| m.cancel(cancel)).await
+    }
+
+    async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {
+        self.run(Traits::write(1, now).finds([id]), move |m| m.run_now(id, now)).await
+    }
+
+    async fn reprioritise(&self, id: JobId, priority: Priority, now: Timestamp) -> Result<()> {
+        self.run(Traits::write(1, now).finds([id]), move |m| m.reprioritise(id, priority, now)).await
+    }
+
+    async fn get(&self, id: JobId) -> Result<Option<Job>> {
+        self.run(Traits::read(1).finds([id]), move |m| m.get(id)).await
+    }
+
+    async fn search(&self, query: JobQuery) -> Result<Page> {
+        let limit = query.limit.clamp(1, limits::MAX_PAGE);
+        let link = self.readers()?.link(For::Search).await?;
+        let mut search = Search::new(query.clone());
+        let mut found: Vec<(Seq, Job)> = vec![];
+        loop {
+            // One more than fits the page tells whether there is a next one.
+            let want = limit + 1 - found.len();
+            let Candidates { seqs, rest } = search.more(&link, want).await?;
+            found.extend(self.look_at(seqs, &query).await?);
+            if found.len() > limit {
+                found.truncate(limit);
+                let next = found.last().map(|(seq, _)| *seq);
+                return Ok(Page { jobs: found.into_iter().map(|(_, job)| job).collect(), next });
+            }
+            let next = match rest {
+                Rest::Page(more) => {
+                    search = *more;
+                    continue;
+                }
+                Rest::Cursor(seq) => Some(seq),
+                Rest::End => None,
+            };
+            return Ok(Page { jobs: found.into_iter().map(|(_, job)| job).collect(), next });
+        }
+    }
+
+    async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
+        self.run(Traits::read(1).finds([id]), move |m| m.why(id, now)).await
+    }
+}
+
+impl PgStore {
+    /// Those of the candidates that fit, with everything known about them.
+    async fn look_at(&self, seqs: Vec<Seq>, query: &JobQuery) -> Result<Vec<(Seq, Job)>> {
+        if seqs.is_empty() {
+            return Ok(vec![]);
+        }
+        let query = query.clone();
+        self.run(Traits::read(seqs.len()), move |m| {
+            Ok(m.views(&seqs)?.into_iter().filter(|(_, job)| query.matches(job)).collect())
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Registry for PgStore {
+    async fn put_queue(&self, name: QueueName, settings: QueueSettings, now: Timestamp) -> Result<()> {
+        self.run(Traits::write(1, now), move |m| m.put_queue(name, settings, now)).await
+    }
+
+    async fn settings(&self) -> Result<Vec<(QueueName, QueueSettings)>> {
+        self.run(Traits::memory(), Machine::settings).await
+    }
+
+    async fn ensure_queue(&self, name: QueueName, now: Timestamp) -> Result<()> {
+        self.run(Traits::write(1, now), move |m| m.ensure_queue(name, now)).await
+    }
+
+    async fn put_kind(&self, name: KindName, settings: KindSettings) -> Result<()> {
+        self.run(Traits { now: None, ..Traits::write(1, Timestamp(0)) }, move |m| m.put_kind(name, settings))
+            .await
+    }
+
+    async fn queues(&self, now: Timestamp) -> Result<Vec<QueueView>> {
+        self.run(Traits::memory(), move |m| m.queues(now)).await
+    }
+
+    async fn kinds(&self) -> Result<Vec<KindView>> {
+        self.run(Traits::memory(), Machine::kinds).await
+    }
+
+    async fn park(&self, park: Park, now: Timestamp) -> Result<()> {
+        self.run(Traits::write(1, now), move |m| m.park(park, now)).await
+    }
+
+    async fn unpark(&self, scope: ParkScope, by: String, now: Timestamp) -> Result<bool> {
+        self.run(Traits::write(1, now), move |m| m.unpark(&scope, &by, now)).await
+    }
+
+    async fn parks(&self) -> Result<Vec<Park>> {
+        self.run(Traits::memory(), Machine::parks).await
+    }
+}
+
+#[async_trait]
+impl Letters for PgStore {
+    async fn recover(&self, letters: Vec<Recover>, now: Timestamp) -> Result<Vec<Recovered>> {
+        self.run(Traits::write(letters.len(), now), move |m| m.recover(letters, now)).await
+    }
+
+    async fn resolve(&self, resolve: Resolve) -> Result<()> {
+        self.run(Traits::write(1, resolve.now), move |m| m.resolve(resolve)).await
+    }
+}
+
+#[async_trait]
+impl Upkeep for PgStore {
+    async fn advance(&self, now: Timestamp) -> Result<Advanced> {
+        self.run(Traits::lease(1, now), move |m| m.advance(now)).await
+    }
+
+    async fn prune(&self, limit: usize, now: Timestamp) -> Result<u64> {
+        self.run(Traits::lease(limit, now), move |m| m.prune(limit, now)).await
+    }
+
+    async fn erase(&self, erase: Erase) -> Result<Erased> {
+        self.run(Traits::write(erase.scan, erase.now), move |m| m.erase(&erase)).await
+    }
+
+    async fn totals(&self) -> Result<Totals> {
+        self.run(Traits::memory(), Machine::totals).await
+    }
+}
+
+#[async_trait]
+impl Records for PgStore {
+    async fn put_record(&self, record: Record, now: Timestamp) -> Result<()> {
+        record.check()?;
+        let link = self.readers()?.link(For::Notes).await?;
+        let (on, expires) = (record.shelf.name(), record.expires.map(|t| t.0));
+        let requests: Vec<Request<'_, u64>> = vec![
+            Box::pin(async { link.execute(Sql::RecordsExpire, &[&on, &now.0]).await }),
+            Box::pin(async {
+                link.execute(Sql::RecordsPut, &[&on, &record.key, &record.body, &expires]).await
+            }),
+        ];
+        all(requests).await.into_iter().try_for_each(|done| done.map(drop))
+    }
+
+    async fn records(&self, on: Shelf, now: Timestamp) -> Result<Vec<Record>> {
+        let link = self.readers()?.link(For::Notes).await?;
+        let rows = link.query(Sql::RecordsAll, &[&on.name(), &now.0]).await?;
+        let read = |row: &tokio_postgres::Row| {
+            Ok(Record {
+                shelf: on,
+                key: row.try_get(0).or_store()?,
+                body: row.try_get(1).or_store()?,
+                expires: row.try_get::<_, Option<i64>>(2).or_store()?.map(Timestamp),
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    async fn delete_record(&self, on: Shelf, key: String) -> Result<bool> {
+        let link = self.readers()?.link(For::Notes).await?;
+        Ok(link.execute(Sql::RecordsDelete, &[&on.name(), &key]).await? > 0)
+    }
+}
+
+#[async_trait]
+impl Store for PgStore {
+    fn signals(&self) -> &Signals {
+        self.channels()
+    }
+
+    fn feed(&self) -> &Feed {
+        self.events()
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.shut().await
+    }
+}

@@ -1,0 +1,165 @@
+//! Rows in Postgres: [`PgRows`] keeps what the machine decides.
+//!
+//! The machine reads and writes rows one by one; a round trip for each would take most of its time. So
+//!
+//! - what it is going to read is fetched in advance, many rows at a time (`will_read`, `will_look_up`), and kept until
+//!   the transaction ends: nobody else can change it, because the head row is locked or the snapshot is fixed;
+//! - what it writes is gathered ([`Gathered`]) and sent with the commit, many rows a statement. Reads by key see what was
+//!   gathered; reads of ranges send it first.
+//!
+//! So a broken rule (an id that exists) shows up at the commit.
+
+mod claims;
+mod fetched;
+mod gathered;
+mod jobs;
+mod names;
+mod scan;
+mod send;
+mod times;
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use tidegate_core::ids::{LeaseId, Seq};
+use tidegate_core::lanes::QueueId;
+use tidegate_core::time::Timestamp;
+use tidegate_store::Result;
+use tokio::runtime::Runtime;
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, ToSql};
+
+use self::fetched::Fetched;
+pub(crate) use self::gathered::Gathered;
+use crate::error::OrStore;
+use crate::link::Link;
+use crate::statements::Sql;
+
+/// The numbers that a rebuilt machine goes on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    pub(crate) next_seq: Seq,
+    pub(crate) next_lease: LeaseId,
+}
+
+/// Rows of a store on one connection. Belongs to the thread of its runtime.
+#[derive(Debug)]
+pub(crate) struct PgRows {
+    runtime: Rc<Runtime>,
+    link: Link,
+    numbers: Numbers,
+    /// Statement that walks over all jobs.
+    scan: String,
+    gathered: Gathered,
+    fetched: Fetched,
+    /// Nothing of these queues finished before these times. A walk for the oldest begins here, not among the entries of
+    /// what was deleted, which an old snapshot may hold. Times of finished jobs grow in the order of commits, unless
+    /// the clock goes back.
+    pruned: HashMap<QueueId, Timestamp>,
+    /// When the last change was made.
+    now: Timestamp,
+}
+
+impl PgRows {
+    /// Rows on a connection. `numbers` are asked for by a machine that is opened over them.
+    pub(crate) fn new(runtime: Rc<Runtime>, link: Link, numbers: Numbers, scan: String) -> Self {
+        Self {
+            runtime,
+            link,
+            numbers,
+            scan,
+            gathered: Gathered::default(),
+            fetched: Fetched::default(),
+            pruned: HashMap::new(),
+            now: Timestamp(i64::MIN),
+        }
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Puts another connection in place of this one. Only between transactions.
+    pub(crate) fn replace_link(&mut self, link: Link) {
+        self.link = link;
+    }
+
+    /// A change was made at this time.
+    pub(crate) fn set_time(&mut self, now: Timestamp) {
+        if now < self.now {
+            // Jobs may finish earlier than others that finished before.
+            self.pruned.clear();
+        }
+        self.now = now;
+    }
+
+    /// What a machine that is opened over these rows goes on with.
+    pub(crate) fn set_numbers(&mut self, numbers: Numbers) {
+        self.numbers = numbers;
+        self.pruned.clear();
+        self.forget();
+    }
+
+    /// What the writer of this connection waits with.
+    pub(crate) fn runtime(&self) -> Rc<Runtime> {
+        self.runtime.clone()
+    }
+
+    /// Whether anything is to be written.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.gathered.is_empty()
+    }
+
+    /// Forgets what was fetched and gathered: the transaction is over.
+    pub(crate) fn forget(&mut self) {
+        self.gathered = Gathered::default();
+        self.fetched = Fetched::default();
+    }
+
+    fn query(&self, sql: Sql, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+        self.runtime.block_on(self.link.query(sql, params))
+    }
+
+    /// Sends what was gathered so far, before a read of a range.
+    fn send_gathered(&mut self) -> Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let requests = self.gathered.requests(&self.link)?;
+        let answers = self.runtime.block_on(crate::link::all(requests));
+        for answer in answers {
+            answer?;
+        }
+        self.fetched.absorb(std::mem::take(&mut self.gathered));
+        Ok(())
+    }
+
+    /// Sends what was gathered together with `more`, and then commits: one round trip.
+    pub(crate) fn commit(
+        &mut self,
+        more: impl FnOnce(&Link) -> Vec<crate::link::Request<'_, ()>>,
+    ) -> Result<()> {
+        let mut requests = self.gathered.requests(&self.link)?;
+        requests.extend(more(&self.link));
+        let (commit, rollback) = (self.link.batch("COMMIT"), self.link.batch("ROLLBACK"));
+        let sent = crate::link::finish(requests, Box::pin(commit), Box::pin(rollback));
+        let committed = self.runtime.block_on(sent);
+        self.forget();
+        committed
+    }
+}
+
+/// Reads a column.
+fn column<'a, T: FromSql<'a>>(row: &'a Row, index: usize) -> Result<T> {
+    row.try_get(index).or_store()
+}
+
+/// An unsigned number as a signed column keeps it.
+fn signed(number: u32) -> i32 {
+    number.cast_signed()
+}
+
+/// Back again.
+fn unsigned(column: i32) -> u32 {
+    column.cast_unsigned()
+}

@@ -1,0 +1,84 @@
+//! What was read in this transaction, or written and sent: good until it ends.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
+
+use tidegate_core::ids::{JobId, Seq, UniqueKey};
+use tidegate_core::lanes::LaneId;
+use tidegate_store::rows::{DoneRow, JobRow, KindId, StateRow, TenantNo, UniqueRow};
+
+use super::Gathered;
+
+/// Rows by key; `None` where there is no row.
+#[derive(Debug)]
+pub(super) struct Known<K, V>(HashMap<K, Option<V>>);
+
+impl<K, V> Default for Known<K, V> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash + Clone, V> Known<K, V> {
+    /// What is known of this key: `Some(None)` means that there is no row.
+    pub(super) fn get(&self, key: &K) -> Option<&Option<V>> {
+        self.0.get(key)
+    }
+
+    pub(super) fn put(&mut self, key: K, row: Option<V>) {
+        self.0.insert(key, row);
+    }
+
+    /// Those of the keys that nothing is known of, each once.
+    pub(super) fn missing(&self, keys: impl IntoIterator<Item = K>) -> Vec<K> {
+        let mut seen = HashSet::new();
+        keys.into_iter().filter(|k| !self.0.contains_key(k) && seen.insert(k.clone())).collect()
+    }
+
+    /// These keys were looked for and these rows found.
+    pub(super) fn learn(&mut self, keys: Vec<K>, rows: impl IntoIterator<Item = (K, V)>) {
+        self.0.extend(keys.into_iter().map(|k| (k, None)));
+        self.0.extend(rows.into_iter().map(|(k, row)| (k, Some(row))));
+    }
+}
+
+/// What was read, or written and sent.
+#[derive(Debug, Default)]
+pub(super) struct Fetched {
+    pub(super) jobs: Known<Seq, JobRow>,
+    pub(super) heads: Known<Seq, (LaneId, Option<TenantNo>)>,
+    pub(super) states: Known<Seq, StateRow>,
+    pub(super) done: Known<Seq, DoneRow>,
+    pub(super) ids: Known<JobId, Seq>,
+    pub(super) uniques: Known<(KindId, UniqueKey), UniqueRow>,
+}
+
+impl Fetched {
+    /// Takes over what was gathered and has been sent.
+    pub(super) fn absorb(&mut self, sent: Gathered) {
+        let gone: BTreeSet<Seq> = sent.deleted_jobs.iter().copied().collect();
+        for (seq, row) in sent.new_jobs {
+            if gone.contains(&seq) {
+                self.ids.put(row.id, None);
+                continue;
+            }
+            self.ids.put(row.id, Some(seq));
+            self.jobs.put(seq, Some(row));
+        }
+        for (seq, row) in sent.states {
+            self.states.put(seq, Some(row));
+        }
+        for (seq, row) in sent.done {
+            self.done.put(seq, Some(row));
+        }
+        for (key, row) in sent.uniques {
+            self.uniques.put(key, row);
+        }
+        for seq in gone {
+            self.jobs.put(seq, None);
+            self.heads.put(seq, None);
+            self.states.put(seq, None);
+            self.done.put(seq, None);
+        }
+    }
+}

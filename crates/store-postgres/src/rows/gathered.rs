@@ -1,0 +1,121 @@
+//! What the machine wrote and was not sent yet. Later writes replace earlier ones, so each row is sent once.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq, TenantId, UniqueKey};
+use tidegate_core::job::{DeadLetter, Park};
+use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
+use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::time::Timestamp;
+use tidegate_store::rows::{DoneRow, JobRow, KindId, LeaseRow, StateRow, TenantNo, UniqueRow};
+
+/// A write that keeps its place among the others of its kind.
+#[derive(Debug)]
+pub(super) enum NameWrite {
+    Queue(QueueId, QueueName, QueueSettings),
+    Kind(KindId, KindName, KindSettings),
+    Park(Park),
+    Unpark(tidegate_core::job::ParkScope, String),
+    AddStarts(QueueId, Timestamp, u32),
+    DropStarts(QueueId, Timestamp),
+}
+
+/// Writes that wait to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    /// In order of their numbers.
+    pub(super) new_jobs: Vec<(Seq, JobRow)>,
+    /// Numbers of the first `indexed` of them by id; made when somebody asks.
+    ids: HashMap<JobId, Seq>,
+    indexed: usize,
+    pub(super) deleted_jobs: HashSet<Seq>,
+    pub(super) states: BTreeMap<Seq, StateRow>,
+    pub(super) done: BTreeMap<Seq, DoneRow>,
+    /// Letters of jobs whose mark is in the table already.
+    pub(super) letters: BTreeMap<Seq, DeadLetter>,
+    pub(super) delayed: BTreeSet<(Timestamp, Seq)>,
+    pub(super) undelayed: BTreeSet<(Timestamp, Seq)>,
+    pub(super) leases: BTreeMap<LeaseId, LeaseRow>,
+    pub(super) extended: BTreeMap<LeaseId, Timestamp>,
+    pub(super) ended: BTreeSet<LeaseId>,
+    pub(super) uniques: HashMap<(KindId, UniqueKey), Option<UniqueRow>>,
+    /// Keys to be freed if these jobs hold them; before any is given away.
+    pub(super) freed: HashSet<(KindId, UniqueKey, Seq)>,
+    pub(super) lanes: BTreeMap<LaneId, Option<LaneKey>>,
+    pub(super) tenants: BTreeMap<TenantNo, Option<TenantId>>,
+    pub(super) names: Vec<NameWrite>,
+}
+
+impl Gathered {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.new_jobs.is_empty()
+            && self.deleted_jobs.is_empty()
+            && self.states.is_empty()
+            && self.done.is_empty()
+            && self.letters.is_empty()
+            && self.delayed.is_empty()
+            && self.undelayed.is_empty()
+            && self.leases.is_empty()
+            && self.extended.is_empty()
+            && self.ended.is_empty()
+            && self.uniques.is_empty()
+            && self.freed.is_empty()
+            && self.lanes.is_empty()
+            && self.tenants.is_empty()
+            && self.names.is_empty()
+    }
+
+    pub(super) fn new_job(&self, seq: Seq) -> Option<&JobRow> {
+        // Numbers grow, so the jobs are in order.
+        let at = self.new_jobs.binary_search_by_key(&seq, |(seq, _)| *seq).ok()?;
+        Some(&self.new_jobs[at].1)
+    }
+
+    pub(super) fn find(&mut self, id: JobId) -> Option<Seq> {
+        for (seq, row) in &self.new_jobs[self.indexed..] {
+            self.ids.insert(row.id, *seq);
+        }
+        self.indexed = self.new_jobs.len();
+        self.ids.get(&id).copied().filter(|seq| !self.deleted_jobs.contains(seq))
+    }
+
+    pub(super) fn delay(&mut self, run_at: Timestamp, seq: Seq) {
+        if !self.undelayed.remove(&(run_at, seq)) {
+            self.delayed.insert((run_at, seq));
+        }
+    }
+
+    pub(super) fn undelay(&mut self, run_at: Timestamp, seq: Seq) {
+        if !self.delayed.remove(&(run_at, seq)) {
+            self.undelayed.insert((run_at, seq));
+        }
+    }
+
+    pub(super) fn end_lease(&mut self, id: LeaseId) {
+        self.extended.remove(&id);
+        if self.leases.remove(&id).is_none() {
+            self.ended.insert(id);
+        }
+    }
+
+    pub(super) fn extend_lease(&mut self, id: LeaseId, until: Timestamp) {
+        match self.leases.get_mut(&id) {
+            Some(row) => row.until = until,
+            None => {
+                self.extended.insert(id, until);
+            }
+        }
+    }
+
+    pub(super) fn remove_lane(&mut self, id: LaneId) {
+        if !matches!(self.lanes.remove(&id), Some(Some(_))) {
+            self.lanes.insert(id, None);
+        }
+    }
+
+    pub(super) fn remove_tenant(&mut self, no: TenantNo) {
+        if !matches!(self.tenants.remove(&no), Some(Some(_))) {
+            self.tenants.insert(no, None);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Scheduled and finished jobs.
+
+use tidegate_core::ids::Seq;
+use tidegate_core::job::{DeadLetter, State};
+use tidegate_core::lanes::QueueId;
+use tidegate_core::payload::Payload;
+use tidegate_core::time::Timestamp;
+use tidegate_store::Result;
+use tidegate_store::rows::{DoneRow, Reads, TimeRows};
+use tokio_postgres::Row;
+
+use super::send::state_of;
+use super::{PgRows, column, signed, unsigned};
+use crate::error::corrupt;
+use crate::statements::Sql;
+
+impl TimeRows for PgRows {
+    fn delay(&mut self, run_at: Timestamp, seq: Seq) -> Result<()> {
+        self.gathered.delay(run_at, seq);
+        Ok(())
+    }
+
+    fn undelay(&mut self, run_at: Timestamp, seq: Seq) -> Result<bool> {
+        // Asked only for jobs that are scheduled.
+        self.gathered.undelay(run_at, seq);
+        Ok(true)
+    }
+
+    fn take_due(&mut self, now: Timestamp, limit: usize) -> Result<Vec<(Timestamp, Seq)>> {
+        self.send_gathered()?;
+        let rows = self.query(Sql::DelayedDue, &[&now.0, &(limit as i64)])?;
+        let read = |row: &Row| Ok((Timestamp(column(row, 0)?), Seq(column(row, 1)?)));
+        let due: Vec<_> = rows.iter().map(read).collect::<Result<_>>()?;
+        for &(run_at, seq) in &due {
+            self.gathered.undelay(run_at, seq);
+        }
+        Ok(due)
+    }
+
+    fn next_due(&mut self) -> Result<Option<Timestamp>> {
+        self.send_gathered()?;
+        let rows = self.query(Sql::DelayedNext, &[])?;
+        rows.first().map(|row| column(row, 0).map(Timestamp)).transpose()
+    }
+
+    fn insert_done(&mut self, seq: Seq, row: &DoneRow) -> Result<()> {
+        self.gathered.done.insert(seq, row.clone());
+        Ok(())
+    }
+
+    fn done(&mut self, seq: Seq) -> Result<Option<DoneRow>> {
+        if self.gathered.deleted_jobs.contains(&seq) {
+            return Ok(None);
+        }
+        if let Some(row) = self.gathered.done.get(&seq) {
+            return Ok(Some(row.clone()));
+        }
+        // A job that is not stored yet is not finished either.
+        if self.gathered.new_job(seq).is_some() {
+            return Ok(None);
+        }
+        if self.fetched.done.get(&seq).is_none() {
+            use tidegate_store::rows::JobRows as _;
+            self.will_read(&Reads { done: vec![seq], ..Reads::default() })?;
+        }
+        let mut known = self.fetched.done.get(&seq).cloned().flatten();
+        if let (Some(row), Some(letter)) = (&mut known, self.gathered.letters.get(&seq)) {
+            row.letter = Some(Box::new(letter.clone()));
+        }
+        Ok(known)
+    }
+
+    fn put_letter(&mut self, seq: Seq, letter: &DeadLetter) -> Result<()> {
+        match self.gathered.done.get_mut(&seq) {
+            Some(row) => row.letter = Some(Box::new(letter.clone())),
+            None => {
+                self.gathered.letters.insert(seq, letter.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn oldest_done(&mut self, queue: QueueId, limit: usize) -> Result<Vec<(Timestamp, Seq, State)>> {
+        self.send_gathered()?;
+        let from = self.pruned.get(&queue).copied().unwrap_or(Timestamp(i64::MIN));
+        let rows = self.query(Sql::DoneOldest, &[&signed(queue.0), &from.0, &(limit as i64)])?;
+        let read =
+            |row: &Row| Ok((Timestamp(column(row, 0)?), Seq(column(row, 1)?), state_of(column(row, 2)?)?));
+        let oldest: Vec<(Timestamp, Seq, State)> = rows.iter().map(read).collect::<Result<_>>()?;
+        if let Some((at, _, _)) = oldest.first() {
+            // A job may have finished at a time that is still ahead, if the clock went back since.
+            self.pruned.insert(queue, (*at).min(self.now));
+        }
+        Ok(oldest)
+    }
+
+    fn oldest_dead(&mut self, limit: usize) -> Result<Vec<(Timestamp, Seq, QueueId)>> {
+        self.send_gathered()?;
+        let rows = self.query(Sql::DoneOldestDead, &[&(limit as i64)])?;
+        let read = |row: &Row| {
+            Ok((Timestamp(column(row, 0)?), Seq(column(row, 1)?), QueueId(unsigned(column(row, 2)?))))
+        };
+        rows.iter().map(read).collect()
+    }
+}
+
+pub(super) fn read_done(row: &Row) -> Result<(Seq, DoneRow)> {
+    let letter: Option<&str> = column(row, 6)?;
+    let done = DoneRow {
+        at: Timestamp(column(row, 1)?),
+        queue: QueueId(unsigned(column(row, 2)?)),
+        attempt: unsigned(column(row, 3)?),
+        state: state_of(column(row, 4)?)?,
+        result: column::<Option<&str>>(row, 5)?.map(Payload::trusted),
+        letter: letter.map(serde_json::from_str).transpose().map_err(|e| corrupt("a dead letter", e))?,
+    };
+    Ok((Seq(column(row, 0)?), done))
+}

@@ -1,0 +1,166 @@
+//! The schema: versioned migrations, and functions checked by their hash.
+//!
+//! Everything happens in one transaction under a lock of its own, so that processes that start together do it once.
+//! A schema that a newer version made is used if that version said that this one may, and refused otherwise. Functions
+//! that users call live in a schema with a version in its name, so that two versions of the program run side by side.
+
+use sha2::{Digest as _, Sha256};
+use tidegate_core::codes;
+use tidegate_store::{Error, Result};
+use tokio_postgres::Client;
+
+use crate::error::OrStore;
+use crate::link::Address;
+use crate::options::{PgOptions, Schema};
+use crate::statements::in_schema;
+
+/// A migration: its name, its text, and the oldest version that can work with the schema it leaves behind.
+struct Migration {
+    name: &'static str,
+    text: &'static str,
+    readable_from: i32,
+}
+
+/// In order; the version of a schema is how many of them it has had.
+const MIGRATIONS: &[Migration] =
+    &[Migration { name: "0001_init", text: include_str!("../migrations/0001_init.sql"), readable_from: 1 }];
+
+/// Version of the schema that this program makes.
+pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
+
+/// Functions: the schema's suffix, the name, the text.
+const FUNCTIONS: &[(&str, &str, &str)] = &[
+    ("_v1", "enqueue", include_str!("../functions/v1_enqueue.sql")),
+    ("", "enqueue", include_str!("../functions/enqueue.sql")),
+];
+
+/// Bookkeeping of the migrations themselves.
+const LEDGER: &str = "CREATE TABLE IF NOT EXISTS tidegate.migrations (
+    version       integer PRIMARY KEY,
+    name          text NOT NULL,
+    readable_from integer NOT NULL,
+    at            timestamptz NOT NULL DEFAULT now()
+)";
+
+/// Hash of an installed function.
+const INSTALLED: &str = "SELECT encode(sha256(convert_to(p.prosrc, 'UTF8')), 'hex') FROM pg_proc AS p
+    JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = $1 AND p.proname = $2";
+
+/// Something that a migration does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// What it is called.
+    pub name: String,
+    /// The statements.
+    pub sql: String,
+}
+
+/// Brings the schema up to date, or only says what that would take.
+pub async fn migrate(url: &str, options: PgOptions, dry_run: bool) -> Result<Vec<Step>> {
+    let (address, options) = Address::parse(url, options)?;
+    migrate_at(&address, &options, dry_run).await
+}
+
+pub(crate) async fn migrate_at(address: &Address, options: &PgOptions, dry_run: bool) -> Result<Vec<Step>> {
+    let (client, work) = address.open(None).await?;
+    let migrated = in_transaction(&client, options, dry_run).await;
+    work.abort();
+    migrated
+}
+
+/// Refuses a schema that is missing, older, or too new.
+pub(crate) async fn check(address: &Address, options: &PgOptions) -> Result<()> {
+    let steps = migrate_at(address, options, true).await?;
+    if steps.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = steps.iter().map(|s| s.name.as_str()).collect();
+    let detail = format!("the schema is not up to date: {} to do ({})", steps.len(), names.join(", "));
+    Err(Error::new(codes::STORE_FAILED, detail))
+}
+
+async fn in_transaction(client: &Client, options: &PgOptions, dry_run: bool) -> Result<Vec<Step>> {
+    client
+        .batch_execute("BEGIN; SET LOCAL lock_timeout = 15000; SET LOCAL client_min_messages = warning")
+        .await
+        .or_store()?;
+    // The same number for everybody who migrates the same schema.
+    let lock = Sha256::digest(format!("tidegate migrates {}", options.schema.name()));
+    let lock = i64::from_be_bytes(lock[..8].try_into().unwrap_or_default());
+    client.query("SELECT pg_advisory_xact_lock($1)", &[&lock]).await.or_store()?;
+    let steps = plan(client, options).await;
+    if let (Ok(steps), false) = (&steps, dry_run) {
+        for step in steps {
+            client.batch_execute(&step.sql).await.or_store()?;
+        }
+        client.batch_execute("COMMIT").await.or_store()?;
+    } else {
+        client.batch_execute("ROLLBACK").await.or_store()?;
+    }
+    steps
+}
+
+/// What is to be done.
+async fn plan(client: &Client, options: &PgOptions) -> Result<Vec<Step>> {
+    let schema = &options.schema;
+    let version = version(client, schema).await?;
+    let mut steps = vec![];
+    let mut step = |name: String, text: &str| {
+        steps.push(Step { name, sql: in_schema(text, schema) });
+    };
+    if version == 0 {
+        // Somebody who may not create schemas can be given empty ones.
+        for name in [schema.name().to_owned(), format!("{}_v1", schema.name())] {
+            let quoted = format!("\"{name}\"");
+            let row = client.query_one("SELECT to_regnamespace($1) IS NULL", &[&quoted]).await.or_store()?;
+            if row.try_get(0).or_store()? {
+                step(format!("schema {name}"), &format!("CREATE SCHEMA \"{name}\""));
+            }
+        }
+        step("ledger".into(), LEDGER);
+    }
+    for (i, migration) in MIGRATIONS.iter().enumerate().skip(version as usize) {
+        let note = format!(
+            ";\nINSERT INTO tidegate.migrations (version, name, readable_from) VALUES ({}, '{}', {})",
+            i + 1,
+            migration.name,
+            migration.readable_from
+        );
+        step(migration.name.into(), &format!("{}{note}", migration.text));
+    }
+    for (suffix, name, text) in FUNCTIONS {
+        let text = in_schema(text, schema)
+            .replace("pg_notify('tidegate'", &format!("pg_notify('{}'", schema.channel()));
+        let wanted = body_hash(&text);
+        let of_schema = format!("{}{suffix}", schema.name());
+        let found = client.query(INSTALLED, &[&of_schema, name]).await.or_store()?;
+        let same = found.len() == 1 && found[0].try_get::<_, String>(0).or_store()? == wanted;
+        if !same {
+            steps.push(Step { name: format!("function {of_schema}.{name}"), sql: text });
+        }
+    }
+    Ok(steps)
+}
+
+/// Version of the schema, 0 if there is none; refuses one that is too new.
+async fn version(client: &Client, schema: &Schema) -> Result<i32> {
+    let ledger = format!("{}.migrations", schema.quoted());
+    let exists = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&ledger]).await.or_store()?;
+    if !exists.try_get::<_, bool>(0).or_store()? {
+        return Ok(0);
+    }
+    let text = format!("SELECT version, readable_from FROM {ledger} ORDER BY version DESC LIMIT 1");
+    let Some(row) = client.query_opt(&text, &[]).await.or_store()? else { return Ok(0) };
+    let (found, readable_from): (i32, i32) = (row.try_get(0).or_store()?, row.try_get(1).or_store()?);
+    if found > VERSION && readable_from > VERSION {
+        let detail = format!("the schema has version {found}; this program knows versions up to {VERSION}");
+        return Err(Error::new(codes::STORE_NEWER, detail));
+    }
+    Ok(found.min(VERSION))
+}
+
+/// Hash of what Postgres keeps of a function: what stands between the dollars.
+fn body_hash(text: &str) -> String {
+    let body = text.split("$$").nth(1).unwrap_or_default();
+    Sha256::digest(body).iter().fold(String::new(), |hash, b| hash + &format!("{b:02x}"))
+}

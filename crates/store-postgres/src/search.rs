@@ -1,0 +1,257 @@
+//! Search: which jobs may fit, found on a connection beside the writer's.
+//!
+//! A reader finds numbers of jobs that may fit ([`Search::more`]); the writer then looks at each of them exactly,
+//! with the one definition of a fit ([`JobQuery::matches`]). One page looks at no more than
+//! [`limits::MAX_SEARCH_SCAN`] rows and hands back where to go on.
+//!
+//! States with few jobs are found from their own lists: dead and cancelled by index, running from the leases,
+//! scheduled from the schedule if that is short. Everything else walks the jobs from the newest.
+
+use tidegate_core::ids::{GroupKey, KindName, QueueName, Seq, TenantId};
+use tidegate_core::job::State;
+use tidegate_core::limits;
+use tidegate_store::Result;
+use tidegate_store::params::JobQuery;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::error::{OrStore, corrupt};
+use crate::link::Link;
+use crate::statements::Sql;
+
+/// A schedule up to this length is listed; a longer one is looked up job by job.
+const SHORT_SCHEDULE: usize = 50_000;
+
+/// Fewest jobs asked for at a time, since some may turn out not to fit.
+const FEWEST: usize = 32;
+
+/// Where one page stands.
+#[derive(Debug, Clone)]
+pub(crate) struct Search {
+    query: JobQuery,
+    /// Jobs from this number on were looked at.
+    before: i64,
+    /// Nothing is looked at below this number.
+    floor: Option<i64>,
+    /// Jobs to look at, newest last, instead of all.
+    listed: Option<Vec<i64>>,
+    /// Rows that the page may look at.
+    scan: usize,
+}
+
+/// What a reader found.
+#[derive(Debug)]
+pub(crate) struct Candidates {
+    /// Numbers, newest first.
+    pub(crate) seqs: Vec<Seq>,
+    /// Where to go on, if these are used up.
+    pub(crate) rest: Rest,
+}
+
+/// What is left after some candidates.
+#[derive(Debug)]
+pub(crate) enum Rest {
+    /// More of this page.
+    Page(Box<Search>),
+    /// Another page, from this cursor.
+    Cursor(Seq),
+    /// Nothing.
+    End,
+}
+
+impl Search {
+    /// The first step of a page.
+    pub(crate) fn new(query: JobQuery) -> Self {
+        Self::bounded(query, limits::MAX_SEARCH_SCAN)
+    }
+
+    /// The first step of a page that looks at no more than this many rows.
+    pub(crate) fn bounded(query: JobQuery, scan: usize) -> Self {
+        let before = query.cursor.map_or(i64::MAX, |seq| seq.0);
+        Self { query, before, floor: None, listed: None, scan }
+    }
+
+    /// Finds up to about `want` more candidates.
+    pub(crate) async fn more(mut self, link: &Link, want: usize) -> Result<Candidates> {
+        let want = want.max(FEWEST);
+        let first_step = self.floor.is_none();
+        if first_step {
+            // The newest job bounds the walk from above, and so the rows that are looked at.
+            let Some(newest) = newest(link, self.before).await? else {
+                return Ok(Candidates { seqs: vec![], rest: Rest::End });
+            };
+            self.before = newest + 1;
+            self.floor = Some(self.before.saturating_sub(self.scan as i64));
+            self.listed = self.list(link).await?;
+        }
+        match self.listed.take() {
+            Some(list) => self.walk_list(link, list, want).await,
+            None => self.walk_all(link, want).await,
+        }
+    }
+
+    async fn walk_all(mut self, link: &Link, want: usize) -> Result<Candidates> {
+        let floor = self.floor.unwrap_or(0);
+        let seqs = self.window(link, floor, want).await?;
+        if seqs.len() == want {
+            self.before = seqs.last().map_or(floor, |seq| seq.0);
+            return Ok(Candidates { seqs, rest: Rest::Page(Box::new(self)) });
+        }
+        let rest = newest(link, floor).await?.map_or(Rest::End, |seq| Rest::Cursor(Seq(seq + 1)));
+        Ok(Candidates { seqs, rest })
+    }
+
+    async fn walk_list(mut self, link: &Link, mut list: Vec<i64>, want: usize) -> Result<Candidates> {
+        let rest = list.len().saturating_sub(want);
+        let mut now = list.split_off(rest);
+        now.reverse();
+        self.before = now.last().copied().unwrap_or(self.before);
+        let seqs = self.listed(link, now).await?;
+        let rest = match list.is_empty() {
+            true if self.floor == Some(self.before) => Rest::Cursor(Seq(self.before)),
+            true => Rest::End,
+            false => {
+                self.listed = Some(list);
+                Rest::Page(Box::new(self))
+            }
+        };
+        Ok(Candidates { seqs, rest })
+    }
+
+    /// The jobs of a state that has few, newest last. `None`: walk all jobs.
+    async fn list(&mut self, link: &Link) -> Result<Option<Vec<i64>>> {
+        let most = self.scan;
+        let mut list = match self.states() {
+            [State::Dead] => finished(link, 2, self.before, most).await?,
+            [State::Cancelled] => finished(link, 3, self.before, most).await?,
+            [State::Running] => numbers(&link.query(Sql::SearchRunning, &[&self.before]).await?)?,
+            [State::Scheduled] => match scheduled(link, self.before).await? {
+                Some(list) => list,
+                None => return Ok(None),
+            },
+            // Nothing is blocked yet: no job waits for another.
+            [State::Blocked] => vec![],
+            _ => return Ok(None),
+        };
+        list.sort_unstable();
+        // A list that was cut ends this page where it was cut; otherwise the page has no floor of its own.
+        self.floor = Some(list.first().copied().filter(|_| list.len() == most).unwrap_or(i64::MIN));
+        Ok(Some(list))
+    }
+
+    fn states(&self) -> &[State] {
+        if self.query.review.is_some() { &[State::Dead] } else { &self.query.states }
+    }
+
+    async fn window(&self, link: &Link, from: i64, limit: usize) -> Result<Vec<Seq>> {
+        let (filter, limit) = (Filter::new(&self.query, self.states())?, limit as i64);
+        let (mut params, end): (Vec<&(dyn ToSql + Sync)>, &(dyn ToSql + Sync)) =
+            (vec![&from, &self.before], &limit);
+        params.extend(filter.params());
+        params.push(end);
+        seqs(&link.query(Sql::SearchWindow, &params).await?)
+    }
+
+    async fn listed(&self, link: &Link, list: Vec<i64>) -> Result<Vec<Seq>> {
+        if list.is_empty() {
+            return Ok(vec![]);
+        }
+        let (filter, most) = (Filter::new(&self.query, self.states())?, list.len() as i64);
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&list, &most];
+        params.extend(filter.params());
+        seqs(&link.query(Sql::SearchListed, &params).await?)
+    }
+}
+
+/// The conditions of a query, as the statements take them.
+struct Filter<'a> {
+    kind: Option<&'a str>,
+    tenant: Option<&'a str>,
+    queue: Option<&'a str>,
+    group: Option<&'a str>,
+    from: Option<i64>,
+    before: Option<i64>,
+    text: Option<String>,
+    in_json: Option<String>,
+    review: Option<String>,
+    states: Option<i32>,
+}
+
+impl<'a> Filter<'a> {
+    fn new(query: &'a JobQuery, states: &[State]) -> Result<Self> {
+        let in_json = query.text.as_deref().map(inside_json).transpose()?;
+        // A text column cannot hold a zero byte, and a payload has none: its escape stands in for it.
+        let text = query
+            .text
+            .clone()
+            .map(|t| if t.contains('\0') { in_json.clone().unwrap_or_default() } else { t });
+        Ok(Self {
+            kind: query.kind.as_ref().map(KindName::as_str),
+            tenant: query.tenant.as_ref().map(TenantId::as_str),
+            queue: query.queue.as_ref().map(QueueName::as_str),
+            group: query.group.as_ref().map(GroupKey::as_str),
+            from: query.created_from.map(|t| t.0),
+            before: query.created_before.map(|t| t.0),
+            text,
+            in_json,
+            review: query.review.map(|r| format!("\"review\":\"{}\"", r.as_str())),
+            states: states.iter().map(|s| state_bit(*s)).reduce(|a, b| a | b),
+        })
+    }
+
+    fn params(&self) -> [&(dyn ToSql + Sync); 10] {
+        [
+            &self.kind,
+            &self.tenant,
+            &self.queue,
+            &self.group,
+            &self.from,
+            &self.before,
+            &self.text,
+            &self.in_json,
+            &self.review,
+            &self.states,
+        ]
+    }
+}
+
+/// The bit of a state in the window's filter. Running jobs and suspects cannot be told from ready ones here.
+fn state_bit(state: State) -> i32 {
+    match state {
+        State::Completed => 2,
+        State::Dead => 4,
+        State::Cancelled => 8,
+        State::Scheduled => 16,
+        State::Ready | State::Running => 32,
+        State::Blocked => 0,
+    }
+}
+
+/// Text as it stands inside a JSON string; escapes are made character by character, so a part stays a part.
+fn inside_json(text: &str) -> Result<String> {
+    let quoted = serde_json::to_string(text).map_err(|e| corrupt("a text", e))?;
+    Ok(quoted[1..quoted.len() - 1].to_owned())
+}
+
+async fn newest(link: &Link, before: i64) -> Result<Option<i64>> {
+    let rows = link.query(Sql::SearchNewest, &[&before]).await?;
+    rows.first().map(|row| row.try_get(0).or_store()).transpose()
+}
+
+async fn finished(link: &Link, state: i16, before: i64, most: usize) -> Result<Vec<i64>> {
+    numbers(&link.query(Sql::SearchFinished, &[&state, &before, &(most as i64)]).await?)
+}
+
+/// The scheduled jobs, unless there are many.
+async fn scheduled(link: &Link, before: i64) -> Result<Option<Vec<i64>>> {
+    let found = numbers(&link.query(Sql::SearchScheduled, &[&before, &(SHORT_SCHEDULE as i64 + 1)]).await?)?;
+    Ok((found.len() <= SHORT_SCHEDULE).then_some(found))
+}
+
+fn numbers(rows: &[Row]) -> Result<Vec<i64>> {
+    rows.iter().map(|row| row.try_get(0).or_store()).collect()
+}
+
+fn seqs(rows: &[Row]) -> Result<Vec<Seq>> {
+    Ok(numbers(rows)?.into_iter().map(Seq).collect())
+}

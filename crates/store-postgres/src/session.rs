@@ -1,0 +1,518 @@
+//! One process's part in the shared store: a machine that is kept equal to everybody else's, and transactions.
+//!
+//! The order of all commits is the order in which the head row was locked. A transaction that writes locks it, reads in
+//! the next statement what others committed since, follows them, does its own work and commits with its changes. The
+//! lock and the read must be two statements: the snapshot of the first may be older than its lock.
+//!
+//! Transactions that only read take a fixed snapshot instead: memory and rows are then of the same moment.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tidegate_core::codes;
+use tidegate_core::ids::{LeaseId, Seq};
+use tidegate_core::time::Timestamp;
+use tidegate_store::machine::{self, Machine, PendingSignals};
+use tidegate_store::{Error, Feed, Result};
+use tokio::runtime::Runtime;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::error::OrStore;
+use crate::link::{Address, Link, Request, all};
+use crate::options::PgOptions;
+use crate::rows::{Numbers, PgRows};
+use crate::statements::{SCAN, Sql, WRITER, in_schema};
+use crate::task::PgMachine;
+
+/// Rows of the log read at once; what is left is read before the lock is taken again.
+const FOLLOW: i64 = 1_000;
+
+/// Leases of one era, between two crashes of the server: the low bits of a number count them.
+const LEASE_BITS: u32 = 32;
+
+/// Commits of a process between two looks at old rows of the log.
+const PRUNE_EVERY: i64 = 256;
+
+/// Events are made for this long after the last follower left.
+const WATCHED_FOR: Duration = Duration::from_mins(1);
+
+/// Rows kept in the log, and their age in seconds. A process that is further behind rebuilds its memory from rows.
+const LOG_ROWS: i64 = 50_000;
+const LOG_SECONDS: f64 = 120.0;
+
+/// A place in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark {
+    version: i64,
+    stamp: i64,
+}
+
+/// Why a machine cannot follow.
+enum Behind {
+    /// The log does not go on from where the machine is: rebuild it from rows.
+    Lost,
+    /// Something else.
+    Error(Error),
+}
+
+impl From<Error> for Behind {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// What a transaction that writes was opened with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+}
+
+/// A machine and its connection.
+pub(crate) struct Session {
+    runtime: Rc<Runtime>,
+    address: Address,
+    options: PgOptions,
+    feed: Feed,
+    /// Gone while there is no machine: `spare` has the connection then, if there is one.
+    machine: Option<Box<PgMachine>>,
+    spare: Option<PgRows>,
+    /// The connection is of no use.
+    severed: bool,
+    /// Operations were applied that are not committed: the memory is ahead of the rows.
+    dirty: bool,
+    mark: Mark,
+    /// Versions below this are gone from the log.
+    pruned: i64,
+    looked: i64,
+    last_watched: Option<Instant>,
+    random: tidegate_core::seed::Seed,
+}
+
+impl Session {
+    /// A session without connection.
+    pub(crate) fn new(runtime: Rc<Runtime>, address: Address, options: PgOptions, feed: Feed) -> Self {
+        // Stamps need not be secret, only different.
+        let seed = uuid::Uuid::now_v7().as_u128();
+        let seed = (seed >> 64) as u64 ^ seed as u64;
+        Self {
+            runtime,
+            address,
+            options,
+            feed,
+            machine: None,
+            spare: None,
+            severed: false,
+            dirty: false,
+            mark: Mark { version: 0, stamp: 0 },
+            pruned: 0,
+            looked: 0,
+            last_watched: None,
+            random: tidegate_core::seed::Seed::new(seed),
+        }
+    }
+
+    /// The machine, while there is one.
+    pub(crate) fn machine(&mut self) -> Result<&mut PgMachine> {
+        self.machine.as_deref_mut().ok_or_else(|| Error::internal("there is no machine"))
+    }
+
+    /// Version of the last commit that the machine knows.
+    pub(crate) fn version(&self) -> i64 {
+        self.mark.version
+    }
+
+    /// The rows, with the machine or without.
+    fn rows(&mut self) -> Option<&mut PgRows> {
+        match &mut self.machine {
+            Some(machine) => Some(machine.rows_mut()),
+            None => self.spare.as_mut(),
+        }
+    }
+
+    /// Whether the connection is there, as far as known.
+    fn is_connected(&mut self) -> bool {
+        !self.severed && self.rows().is_some_and(|rows| !rows.link().is_closed())
+    }
+
+    /// Operations are about to be applied.
+    pub(crate) fn dirty(&mut self) {
+        self.dirty = true;
+    }
+
+    /// Whether the memory may be ahead of the rows.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// Takes note of an error: after some, the connection is of no use although it may not know yet.
+    pub(crate) fn note(&mut self, error: &Error) {
+        self.severed |= error.code == codes::STORE_UNREACHABLE;
+    }
+
+    /// Makes the session ready: connected, with a machine.
+    pub(crate) fn mend(&mut self) -> Result<()> {
+        if !self.is_connected() {
+            self.connect()?;
+        }
+        if self.machine.is_none() {
+            self.rebuild()?;
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self) -> Result<()> {
+        let link = self.runtime.block_on(Link::open(&self.address, &self.options, WRITER))?;
+        self.severed = false;
+        match (&mut self.machine, &mut self.spare) {
+            (Some(machine), _) => machine.rows_mut().replace_link(link),
+            (None, Some(rows)) => rows.replace_link(link),
+            (None, spare @ None) => {
+                let numbers = Numbers { next_seq: Seq(1), next_lease: LeaseId(1) };
+                let scan = in_schema(SCAN, &self.options.schema);
+                *spare = Some(PgRows::new(self.runtime.clone(), link, numbers, scan));
+            }
+        }
+        Ok(())
+    }
+
+    /// Throws the machine away: its memory is ahead of the rows, or behind what the log still has.
+    pub(crate) fn discard(&mut self) {
+        self.dirty = false;
+        if let Some(machine) = self.machine.take() {
+            let mut rows = machine.into_rows();
+            rows.forget();
+            self.spare = Some(rows);
+        }
+    }
+
+    /// Ends a transaction that failed. The connection is given up if even that fails.
+    pub(crate) fn roll_back(&mut self) {
+        let runtime = self.runtime.clone();
+        let severed = self.severed;
+        let Some(rows) = self.rows() else { return };
+        rows.forget();
+        // A connection that is gone has rolled back by itself.
+        if !severed && let Err(error) = runtime.block_on(rows.link().batch("ROLLBACK")) {
+            self.note(&error);
+        }
+    }
+
+    /// Rebuilds the machine from one snapshot, without holding up anybody.
+    fn rebuild(&mut self) -> Result<()> {
+        let Some(mut rows) = self.spare.take() else { return Err(Error::internal("there is no connection")) };
+        let began = Instant::now();
+        let settings = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; \
+             SET LOCAL enable_seqscan = on; SET LOCAL enable_mergejoin = on; SET LOCAL enable_hashjoin = on; \
+             SET LOCAL plan_cache_mode = auto;";
+        let opened = self.runtime.block_on(async {
+            let link = rows.link();
+            link.batch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+            link.batch(settings).await?;
+            link.query(Sql::LogLast, &[]).await
+        });
+        let last = opened.and_then(|found| {
+            let row = found.first().ok_or_else(|| Error::new(codes::CORRUPT, "the log is empty"))?;
+            read_position(row)
+        });
+        let (mark, numbers, now) = match last {
+            Ok(last) => last,
+            Err(error) => {
+                self.spare = Some(rows);
+                self.note(&error);
+                self.roll_back();
+                return Err(error);
+            }
+        };
+        rows.set_numbers(numbers);
+        // The machine keeps the rows even if this fails, so the connection goes with it.
+        let mut machine = Box::new(Machine::open(rows, now)?);
+        if !machine.rows_mut().is_clean() {
+            return Err(Error::internal("rebuilding the memory would have written rows"));
+        }
+        let rows = machine.rows_mut();
+        rows.forget();
+        self.runtime.block_on(rows.link().batch("COMMIT"))?;
+        machine.record_changes(true);
+        machine.rows_mut().set_time(now);
+        self.mark = mark;
+        self.machine = Some(machine);
+        // What happened meanwhile was not turned into events.
+        self.feed.skip_to(mark.version.cast_unsigned());
+        let took = began.elapsed().as_millis() as u64;
+        tracing::info!(version = mark.version, took_ms = took, "Read the store's rows into memory.");
+        Ok(())
+    }
+
+    /// Opens a transaction with memory and rows of the same moment. Mends what can be mended: nothing was done yet.
+    pub(crate) fn begin(&mut self, kind: Kind) -> Result<()> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            self.mend()?;
+            let error = match self.try_begin(kind) {
+                Ok(()) => return Ok(()),
+                Err(Behind::Lost) => {
+                    self.roll_back();
+                    self.discard();
+                    Error::new(codes::STORE_FAILED, "the store changes faster than its rows can be read")
+                }
+                Err(Behind::Error(error)) => {
+                    self.note(&error);
+                    self.roll_back();
+                    error
+                }
+            };
+            if tries == 3 || (self.is_connected() && self.machine.is_some()) {
+                return Err(error);
+            }
+        }
+    }
+
+    fn try_begin(&mut self, kind: Kind) -> Result<(), Behind> {
+        let begin = match kind {
+            Kind::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            Kind::Write => "BEGIN",
+        };
+        let settings = self.options.pooled.then(|| self.options.settings(true));
+        let from = self.mark.version;
+        let machine = self.machine()?;
+        let rows = machine.rows_mut();
+        let (runtime, link) = (rows.runtime(), rows.link());
+        let mut requests: Vec<Request<'_, Vec<Row>>> = vec![Box::pin(async move {
+            link.batch(begin).await?;
+            Ok(vec![])
+        })];
+        if let Some(settings) = settings {
+            requests.push(Box::pin(async move {
+                link.batch(&settings).await?;
+                Ok(vec![])
+            }));
+        }
+        if kind == Kind::Write {
+            requests.push(Box::pin(async move { link.query(Sql::HeadLock, &[]).await }));
+        }
+        requests.push(Box::pin(async move { link.query(Sql::LogAfter, &[&from, &FOLLOW]).await }));
+        let mut answers = runtime.block_on(all(requests));
+        let log = answers.pop().unwrap_or_else(|| Ok(vec![]));
+        let lock = if kind == Kind::Write { answers.pop() } else { None };
+        for answer in answers {
+            answer?;
+        }
+        let alive = match lock.transpose()? {
+            Some(rows) => rows.first().map_or(Ok(false), |row| row.try_get(0).or_store())?,
+            None => true,
+        };
+        if !alive {
+            self.revive()?;
+            return Err(Behind::Lost);
+        }
+        let log = log?;
+        let whole = (log.len() as i64) < FOLLOW;
+        self.follow(&log)?;
+        if whole {
+            return Ok(());
+        }
+        // Far behind: the rest is read without holding up anybody.
+        self.roll_back();
+        while self.catch_up()? {}
+        self.try_begin(kind)
+    }
+
+    /// Reads what others committed, outside any transaction. Says whether there is more.
+    fn catch_up(&mut self) -> Result<bool, Behind> {
+        let from = self.mark.version;
+        let machine = self.machine()?;
+        let rows = machine.rows_mut();
+        let log = rows.runtime().block_on(rows.link().query(Sql::LogAfter, &[&from, &FOLLOW]))?;
+        self.follow(&log)?;
+        Ok(log.len() as i64 == FOLLOW)
+    }
+
+    /// Brings the memory up to date, if that can be done at once. What stands in the way shows at the next operation.
+    pub(crate) fn refresh(&mut self) -> Result<()> {
+        self.mend()?;
+        loop {
+            match self.catch_up() {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(Behind::Error(error)) => {
+                    self.note(&error);
+                    return Err(error);
+                }
+                Err(Behind::Lost) => {
+                    self.discard();
+                    return self.mend();
+                }
+            }
+        }
+    }
+
+    /// Applies rows of the log; the first must be the one that the machine knows as the last.
+    fn follow(&mut self, log: &[Row]) -> Result<(), Behind> {
+        let mut rows = log.iter();
+        let known = rows.next().map(read_position).transpose()?;
+        if known.is_none_or(|(mark, _, _)| mark != self.mark) {
+            return Err(Behind::Lost);
+        }
+        let watched = self.watched();
+        for row in rows {
+            let (mark, _, now) = read_position(row)?;
+            if mark.version != self.mark.version + 1 {
+                return Err(Behind::Lost);
+            }
+            // What a newer version wrote and this one does not understand is in the rows all the same.
+            let bytes: &[u8] = row.try_get(5).or_store()?;
+            let machine = self.machine()?;
+            machine.watch(watched);
+            let followed = machine::decode(bytes).and_then(|changes| machine.follow(&changes));
+            if let Err(error) = followed {
+                tracing::warn!(version = mark.version, "A change could not be followed: {error}");
+                return Err(Behind::Lost);
+            }
+            let events = machine.take_events();
+            machine.rows_mut().set_time(now);
+            self.mark = mark;
+            self.publish(watched, events);
+        }
+        Ok(())
+    }
+
+    /// Whether events are worth making: somebody follows, or did a moment ago and may come back.
+    fn watched(&mut self) -> bool {
+        if self.feed.watched() {
+            self.last_watched = Some(Instant::now());
+        }
+        self.last_watched.is_some_and(|at| at.elapsed() < WATCHED_FOR)
+    }
+
+    fn publish(&self, watched: bool, events: Vec<tidegate_store::feed::JobEvent>) {
+        let version = self.mark.version.cast_unsigned();
+        if watched {
+            self.feed.publish(version, events);
+        } else {
+            self.feed.skip_to(version);
+        }
+    }
+
+    /// Readies the machine for operations of a transaction. What it followed is known to be committed: it is returned.
+    pub(crate) fn start(&mut self) -> Result<PendingSignals> {
+        let watched = self.watched();
+        let machine = self.machine()?;
+        machine.watch(watched);
+        Ok(machine.take_signals())
+    }
+
+    /// Commits what the operations did, and returns what to signal.
+    pub(crate) fn commit(&mut self, durable: bool) -> Result<PendingSignals> {
+        let (next, stamp) = (self.mark.version + 1, self.random.next_u64().cast_signed());
+        let watched = self.watched();
+        let channel = self.options.schema.channel().to_owned();
+        let durable_claims = self.options.durable_claims;
+        let machine = self.machine()?;
+        let changes = machine.take_changes();
+        let position = machine.position();
+        let durable = durable || durable_claims || machine.must_keep();
+        let signals = machine.take_signals();
+        let events = machine.take_events();
+        let wakes = signals.work || !signals.cancels.is_empty();
+        let logged = !changes.is_empty();
+        let changes = machine::encode(&changes)?;
+        let rows = machine.rows_mut();
+        let idle = rows.is_clean() && !logged;
+        rows.commit(|link| {
+            let mut more: Vec<Request<'_, ()>> = vec![];
+            if logged {
+                let (seq, lease, now) = (position.next_seq.0, position.next_lease.0, position.now.0);
+                more.push(Box::pin(async move {
+                    let params: &[&(dyn ToSql + Sync)] = &[&next, &stamp, &seq, &lease, &now, &changes];
+                    link.execute(Sql::LogAppend, params).await.map(drop)
+                }));
+            }
+            if logged && wakes {
+                more.push(Box::pin(async move {
+                    link.query(Sql::LogNotify, &[&channel, &format!("c{next}")]).await.map(drop)
+                }));
+            }
+            if !durable && !idle {
+                more.push(Box::pin(link.batch("SET LOCAL synchronous_commit = off")));
+            }
+            more
+        })?;
+        self.dirty = false;
+        if logged {
+            self.machine()?.rows_mut().set_time(position.now);
+            self.mark = Mark { version: next, stamp };
+            self.publish(watched, events);
+        }
+        Ok(signals)
+    }
+
+    /// Reads rows, inside a transaction or not.
+    pub(crate) fn ask(&mut self, sql: Sql, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
+        self.mend()?;
+        let rows = self.machine()?.rows_mut();
+        let answer = rows.runtime().block_on(rows.link().query(sql, params));
+        if let Err(error) = &answer {
+            self.note(error);
+        }
+        answer
+    }
+
+    /// Ends a transaction that wrote nothing.
+    pub(crate) fn finish_reading(&mut self) -> Result<()> {
+        let rows = self.machine()?.rows_mut();
+        rows.commit(|_| vec![])
+    }
+
+    /// After a crash of the server, the numbers of claims that did not wait for its disk may be in use although it has
+    /// forgotten them. They are skipped, durably, and with a version left out so that everybody rebuilds.
+    fn revive(&mut self) -> Result<()> {
+        let stamp = self.random.next_u64().cast_signed();
+        let rows = self.machine()?.rows_mut();
+        let (runtime, link) = (rows.runtime(), rows.link());
+        runtime.block_on(async {
+            // Another process may have done it while this one waited for the lock.
+            let alive = link.query(Sql::HeadAlive, &[]).await?;
+            let alive: bool = alive.first().map_or(Ok(true), |row| row.try_get(0).or_store())?;
+            if alive {
+                return Ok(());
+            }
+            let last = link.query(Sql::LogLast, &[]).await?;
+            let last = last.first().ok_or_else(|| Error::new(codes::CORRUPT, "the log is empty"))?;
+            let (mark, numbers, now) = read_position(last)?;
+            let lease = ((numbers.next_lease.0 >> LEASE_BITS) + 1) << LEASE_BITS;
+            let (version, seq, nothing) = (mark.version + 2, numbers.next_seq.0, Vec::<u8>::new());
+            let params: &[&(dyn ToSql + Sync)] = &[&version, &stamp, &seq, &lease, &now.0, &nothing];
+            link.execute(Sql::LogAppend, params).await?;
+            link.execute(Sql::HeadRevive, &[]).await?;
+            link.batch("COMMIT").await
+        })
+    }
+
+    /// Forgets old rows of the log, now and then.
+    pub(crate) fn prune_log(&mut self) {
+        let version = self.mark.version;
+        if version - self.looked < PRUNE_EVERY {
+            return;
+        }
+        self.looked = version;
+        let pruned = self.pruned;
+        let Ok(machine) = self.machine() else { return };
+        let rows = machine.rows_mut();
+        let params: &[&(dyn ToSql + Sync)] = &[&pruned, &LOG_ROWS, &LOG_SECONDS, &version];
+        match rows.runtime().block_on(rows.link().execute(Sql::LogPrune, params)) {
+            Ok(0) => {}
+            Ok(n) => self.pruned += n.cast_signed(),
+            Err(error) => tracing::debug!("The log was not pruned: {error}"),
+        }
+    }
+}
+
+fn read_position(row: &Row) -> Result<(Mark, Numbers, Timestamp)> {
+    let number = |i: usize| row.try_get::<_, i64>(i).or_store();
+    let mark = Mark { version: number(0)?, stamp: number(1)? };
+    let numbers = Numbers { next_seq: Seq(number(2)?), next_lease: LeaseId(number(3)?) };
+    Ok((mark, numbers, Timestamp(number(4)?)))
+}

@@ -1,0 +1,152 @@
+//! Every statement by name. Their text is in `sql/`, one file each, written for the schema `tidegate`; another schema
+//! is put in its place when a connection prepares them.
+
+use crate::options::Schema;
+
+/// Declares the statements that connections prepare.
+macro_rules! statements {
+    ($($name:ident = $path:literal,)*) => {
+        /// A prepared statement.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Sql { $($name,)* }
+
+        impl Sql {
+            /// All of them, in order of their numbers.
+            pub(crate) const ALL: &[(Self, &'static str, &'static str)] = &[$((
+                Self::$name,
+                $path,
+                include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $path, ".sql")),
+            ),)*];
+        }
+    };
+}
+
+statements! {
+    HeadLock = "head/lock",
+    HeadAlive = "head/alive",
+    HeadRevive = "head/revive",
+    LogAfter = "log/after",
+    LogLast = "log/last",
+    LogAppend = "log/append",
+    LogPrune = "log/prune",
+    LogNotify = "log/notify",
+    JobsInsert = "jobs/insert",
+    JobsGet = "jobs/get",
+    JobsHead = "jobs/head",
+    JobsFind = "jobs/find",
+    JobsDelete = "jobs/delete",
+    JobsTenants = "jobs/tenants",
+    StatesGet = "states/get",
+    StatesPut = "states/put",
+    StatesDelete = "states/delete",
+    DoneInsert = "done/insert",
+    DoneGet = "done/get",
+    DonePutLetters = "done/put_letters",
+    DoneDelete = "done/delete",
+    DoneOldest = "done/oldest",
+    DoneOldestDead = "done/oldest_dead",
+    DelayedInsert = "delayed/insert",
+    DelayedDelete = "delayed/delete",
+    DelayedDue = "delayed/due",
+    DelayedNext = "delayed/next",
+    LeasesInsert = "leases/insert",
+    LeasesExtend = "leases/extend",
+    LeasesDelete = "leases/delete",
+    LeasesAll = "leases/all",
+    UniquesGet = "uniques/get",
+    UniquesPut = "uniques/put",
+    UniquesDelete = "uniques/delete",
+    UniquesExpire = "uniques/expire",
+    QueuesPut = "queues/put",
+    QueuesAll = "queues/all",
+    KindsPut = "kinds/put",
+    KindsAll = "kinds/all",
+    TenantsPut = "tenants/put",
+    TenantsDelete = "tenants/delete",
+    TenantsAll = "tenants/all",
+    LanesPut = "lanes/put",
+    LanesDelete = "lanes/delete",
+    LanesAll = "lanes/all",
+    ParksPut = "parks/put",
+    ParksDelete = "parks/delete",
+    ParksAll = "parks/all",
+    StartsAdd = "starts/add",
+    StartsDrop = "starts/drop",
+    StartsAll = "starts/all",
+    InboxLook = "inbox/look",
+    InboxTake = "inbox/take",
+    SearchNewest = "search/newest",
+    SearchFinished = "search/finished",
+    SearchScheduled = "search/scheduled",
+    SearchRunning = "search/running",
+    SearchWindow = "search/window",
+    SearchListed = "search/listed",
+    RecordsPut = "records/put",
+    RecordsExpire = "records/expire",
+    RecordsAll = "records/all",
+    RecordsDelete = "records/delete",
+    HealthLook = "health/look",
+}
+
+/// The walk over all jobs at a restart. A `COPY` cannot be prepared.
+pub(crate) const SCAN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/jobs/scan.sql"));
+
+/// What the writer's connection prepares.
+pub(crate) const WRITER: &[Sql] = {
+    const fn all<const N: usize>() -> [Sql; N] {
+        let mut list = [Sql::HeadLock; N];
+        let mut i = 0;
+        while i < N {
+            list[i] = Sql::ALL[i].0;
+            i += 1;
+        }
+        list
+    }
+    // Everything before the searches.
+    &all::<{ Sql::SearchNewest as usize }>()
+};
+
+/// What a reader's connection prepares.
+pub(crate) const READER: &[Sql] = &[
+    Sql::SearchNewest,
+    Sql::SearchFinished,
+    Sql::SearchScheduled,
+    Sql::SearchRunning,
+    Sql::SearchWindow,
+    Sql::SearchListed,
+    Sql::RecordsPut,
+    Sql::RecordsExpire,
+    Sql::RecordsAll,
+    Sql::RecordsDelete,
+    Sql::HealthLook,
+];
+
+/// Replaces the schema `tidegate` and the schema of its functions in a statement.
+pub(crate) fn in_schema(text: &str, schema: &Schema) -> String {
+    if schema.is_default() {
+        return text.to_owned();
+    }
+    text.replace("tidegate_v1.", &format!("{}.", schema.functions()))
+        .replace("tidegate.", &format!("{}.", schema.quoted()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_statement_says_what_it_does_and_names_its_schema() {
+        for (sql, path, text) in Sql::ALL {
+            assert!(text.starts_with("-- "), "{path}: {sql:?} has no contract");
+            assert!(*path == "log/notify" || text.contains("tidegate."), "{path} names no schema");
+        }
+        assert!(Sql::ALL.iter().enumerate().all(|(i, (sql, _, _))| *sql as usize == i));
+    }
+
+    #[test]
+    fn another_schema_takes_the_place_of_the_usual_one() {
+        let schema = Schema::new("Own").unwrap();
+        let text = in_schema("SELECT * FROM tidegate.jobs, tidegate_v1.enqueue()", &schema);
+        assert_eq!(text, "SELECT * FROM \"Own\".jobs, \"Own_v1\".enqueue()");
+    }
+}

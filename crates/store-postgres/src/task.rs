@@ -1,0 +1,124 @@
+//! What is sent to the writer: operations with their callers.
+
+use tidegate_core::ids::JobId;
+use tidegate_core::time::Timestamp;
+use tidegate_store::machine::Machine;
+use tidegate_store::{Error, Result};
+use tokio::sync::oneshot;
+
+use crate::error::is_refusal;
+use crate::rows::PgRows;
+
+/// The machine over Postgres.
+pub(crate) type PgMachine = Machine<PgRows>;
+
+/// What an operation needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// The memory, up to date.
+    Memory,
+    /// Rows as well, of the same moment.
+    Rows,
+    /// The right to write.
+    Lock,
+}
+
+/// What the writer must know of an operation.
+#[derive(Debug, Clone)]
+pub(crate) struct Traits {
+    pub(crate) needs: Needs,
+    /// Whether its caller relies on the change after a crash of the server.
+    pub(crate) durable: bool,
+    /// How many jobs it is about.
+    pub(crate) jobs: usize,
+    /// The caller's time, if it has one.
+    pub(crate) now: Option<Timestamp>,
+    /// Ids that it looks up.
+    pub(crate) ids: Vec<JobId>,
+}
+
+impl Traits {
+    /// An operation that looks at the memory alone.
+    pub(crate) fn memory() -> Self {
+        Self { needs: Needs::Memory, durable: false, jobs: 1, now: None, ids: vec![] }
+    }
+
+    /// An operation that reads rows.
+    pub(crate) fn read(jobs: usize) -> Self {
+        Self { needs: Needs::Rows, jobs, ..Self::memory() }
+    }
+
+    /// An operation that changes this many jobs.
+    pub(crate) fn write(jobs: usize, now: Timestamp) -> Self {
+        Self { needs: Needs::Lock, durable: true, jobs, now: Some(now), ids: vec![] }
+    }
+
+    /// An operation on leases alone: its caller can live with a crash that forgets it.
+    pub(crate) fn lease(jobs: usize, now: Timestamp) -> Self {
+        Self { durable: false, ..Self::write(jobs, now) }
+    }
+
+    /// Looks up these ids.
+    pub(crate) fn finds(mut self, ids: impl IntoIterator<Item = JobId>) -> Self {
+        self.ids.extend(ids);
+        self
+    }
+}
+
+/// What is sent to the writer.
+pub(crate) enum Message {
+    /// Do this.
+    Run(Box<dyn Operation>),
+    /// Finish.
+    Close(oneshot::Sender<()>),
+}
+
+/// An operation with its caller.
+pub(crate) trait Operation: Send {
+    fn traits(&self) -> &Traits;
+    /// Applies it, keeps the reply, and returns an error if the group cannot go on.
+    fn apply(&mut self, machine: &mut PgMachine) -> Result<()>;
+    /// Answers with the reply that was kept, or with what undid it.
+    fn answer(self: Box<Self>, undone: Option<&Error>);
+}
+
+/// An operation made of a function.
+pub(crate) struct Task<T, F> {
+    traits: Traits,
+    run: Option<F>,
+    reply: Option<Result<T>>,
+    caller: oneshot::Sender<Result<T>>,
+}
+
+impl<T, F> Task<T, F> {
+    pub(crate) fn new(traits: Traits, run: F, caller: oneshot::Sender<Result<T>>) -> Self {
+        Self { traits, run: Some(run), reply: None, caller }
+    }
+}
+
+impl<T: Send, F: FnOnce(&mut PgMachine) -> Result<T> + Send> Operation for Task<T, F> {
+    fn traits(&self) -> &Traits {
+        &self.traits
+    }
+
+    fn apply(&mut self, machine: &mut PgMachine) -> Result<()> {
+        let Some(run) = self.run.take() else { return Ok(()) };
+        match run(machine) {
+            Err(error) if !is_refusal(&error) => Err(error),
+            reply => {
+                self.reply = Some(reply);
+                Ok(())
+            }
+        }
+    }
+
+    fn answer(self: Box<Self>, undone: Option<&Error>) {
+        let reply = match (undone, self.reply) {
+            (Some(error), _) => Err(error.clone()),
+            (None, Some(reply)) => reply,
+            (None, None) => Err(Error::internal("the operation was not run")),
+        };
+        // A caller that has gone away needs no answer.
+        let _ = self.caller.send(reply);
+    }
+}

@@ -1,0 +1,107 @@
+//! The plans of the hot statements, on full tables that were counted, as the writer's connection has them.
+
+use super::*;
+use crate::statements::{Sql, in_schema};
+
+/// Statement, params, and the index that its plan must use.
+const HOT: &[(Sql, &str, &str)] = &[
+    (Sql::HeadLock, "", "head_pkey"),
+    (Sql::LogAfter, "1, 1000", "log_pkey"),
+    (Sql::LogLast, "", "log_pkey"),
+    (Sql::LogPrune, "0, 50000, 120, 20000", "log_pkey"),
+    (Sql::JobsGet, "'{1,2,3}'", "jobs_pkey"),
+    (Sql::JobsHead, "'{1,2,3}'", "jobs_pkey"),
+    (Sql::JobsFind, "'{01890000-0000-7000-8000-000000000001}'", "jobs_id_key"),
+    (Sql::JobsDelete, "'{1,2,3}'", "jobs_pkey"),
+    (Sql::JobsTenants, "5, 100", "jobs_pkey"),
+    (Sql::StatesGet, "'{1,2,3}'", "job_state_pkey"),
+    (Sql::StatesDelete, "'{1,2,3}'", "job_state_pkey"),
+    (Sql::DoneGet, "'{1,2,3}'", "done_pkey"),
+    (Sql::DonePutLetters, "'{1,2}', '{a,b}'", "done_pkey"),
+    (Sql::DoneDelete, "'{1,2,3}'", "done_pkey"),
+    (Sql::DoneOldest, "1, 0, 100", "done_by_queue"),
+    (Sql::DoneOldestDead, "100", "done_dead"),
+    (Sql::DelayedDue, "5000, 1000", "delayed_pkey"),
+    (Sql::DelayedNext, "", "delayed_pkey"),
+    (Sql::DelayedDelete, "'{1,2}', '{1,2}'", "delayed_pkey"),
+    (Sql::LeasesExtend, "'{1,2}', '{1,2}'", "leases_pkey"),
+    (Sql::LeasesDelete, "'{1,2}'", "leases_pkey"),
+    (Sql::UniquesGet, "'{1,2}', '{a,b}'", "uniques_pkey"),
+    (Sql::UniquesDelete, "'{1,2}', '{a,b}', '{1,2}'", "uniques_pkey"),
+    (Sql::UniquesExpire, "500, 100", "uniques_expiring"),
+    (Sql::InboxLook, "0, 500", "inbox_pkey"),
+    (Sql::InboxTake, "'{1,2}', '{1,2}'", "inbox_pkey"),
+];
+
+const FILL: &str = "
+    INSERT INTO tidegate.log (version, stamp, next_seq, next_lease, now, changes)
+        SELECT n, n, n, n, n, '' FROM generate_series(100, 20000) AS n;
+    INSERT INTO tidegate.jobs (seq, created_at, run_at, timeout_ms, id, kind, lane, payload)
+        SELECT n, n, n, 1, gen_random_uuid(), 1, 1, '1' FROM generate_series(1, 20000) AS n;
+    INSERT INTO tidegate.job_state (seq, lone_stalls, suspect, body)
+        SELECT n, 0, false, '{}' FROM generate_series(1, 20000) AS n;
+    INSERT INTO tidegate.done (seq, at, queue, attempt, state)
+        SELECT n, n, n % 3, 1, 1 + n % 3 FROM generate_series(1, 20000) AS n;
+    INSERT INTO tidegate.delayed (run_at, seq) SELECT n, n FROM generate_series(1, 20000) AS n;
+    INSERT INTO tidegate.leases (id, process, since, until, length_ms, worker, jobs)
+        SELECT n, 1, 1, 1, 1, 'w', '{1}' FROM generate_series(1, 20000) AS n;
+    INSERT INTO tidegate.uniques (kind, key, seq, id, expires)
+        SELECT 1, n::text, n, gen_random_uuid(), n FROM generate_series(1, 20000) AS n;
+    INSERT INTO tidegate.inbox (xid, job) SELECT n::text::xid8, '{}' FROM generate_series(1, 20000) AS n;
+    ANALYZE tidegate.log, tidegate.jobs, tidegate.job_state, tidegate.done, tidegate.delayed, tidegate.leases,
+        tidegate.uniques, tidegate.inbox";
+
+#[tokio::test]
+async fn hot_statements_use_their_index_in_every_plan() {
+    let f =
+        Fixture::with(PgOptions::new().listen(false).poll_every(std::time::Duration::from_mins(10))).await;
+    let options = PgOptions::new().schema(&f.schema).unwrap();
+    let user = f.user().await;
+    f.store.close().await.unwrap();
+    user.run(FILL).await;
+    user.run(&options.settings(false)).await;
+    for mode in ["force_generic_plan", "force_custom_plan"] {
+        user.run(&format!("SET plan_cache_mode = {mode}")).await;
+        for (sql, params, index) in HOT {
+            let (_, path, text) = Sql::ALL[*sql as usize];
+            let name = format!("{}_{mode}", path.replace('/', "_"));
+            let params = if params.is_empty() { String::new() } else { format!("({params})") };
+            user.run(&format!("PREPARE {name} AS {}", in_schema(text, &options.schema))).await;
+            let explain = format!("EXPLAIN EXECUTE {name}{params}");
+            let plan: Vec<String> =
+                user.client.query(&explain, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+            let plan = plan.join("\n");
+            assert!(plan.contains(index), "{path} does not use {index} with {mode}:\n{plan}");
+            assert!(!plan.contains("Seq Scan"), "{path} walks a table with {mode}:\n{plan}");
+            let sorts = plan.contains("Sort") && *sql != Sql::InboxTake;
+            assert!(!sorts, "{path} sorts with {mode}:\n{plan}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn searches_over_a_list_and_over_all_ask_the_same() {
+    let of = |path: &str| {
+        let (_, _, text) = Sql::ALL.iter().find(|(_, p, _)| *p == path).unwrap();
+        let from = text.find("  AND ($3::text").unwrap();
+        text[from..text.find("ORDER BY j.seq").unwrap()].to_owned()
+    };
+    assert_eq!(of("search/window"), of("search/listed"));
+}
+
+/// The mistake that the settings are about: left to itself, the planner walks a table that was small when it looked.
+#[tokio::test]
+async fn without_the_settings_a_plan_would_walk_the_table() {
+    let f = Fixture::new().await;
+    let options = PgOptions::new().schema(&f.schema).unwrap();
+    f.store.close().await.unwrap();
+    let user = f.user().await;
+    user.run("INSERT INTO tidegate.done (seq, at, queue, attempt, state) VALUES (0, 0, 0, 1, 1); ANALYZE tidegate.done").await;
+    let (_, _, text) = Sql::ALL[Sql::DoneGet as usize];
+    let explain = format!("EXPLAIN {}", in_schema(text, &options.schema).replace("$1", "'{1,2,3}'"));
+    let walks =
+        |rows: Vec<tokio_postgres::Row>| rows.iter().any(|r| r.get::<_, String>(0).contains("Seq Scan"));
+    assert!(walks(user.client.query(&explain, &[]).await.unwrap()));
+    user.run(&options.settings(false)).await;
+    assert!(!walks(user.client.query(&explain, &[]).await.unwrap()));
+}

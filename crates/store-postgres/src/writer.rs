@@ -1,0 +1,400 @@
+//! The one writer of a process: a thread that owns the session and commits in groups.
+//!
+//! Callers send operations and wait. The writer takes what is queued, opens one transaction, applies each operation,
+//! commits once, sends the signals and then answers, so every caller is answered after its change is durable and many
+//! share one commit. While one group commits, the next gathers; and while the lock is waited for, this one does.
+//!
+//! - A refused operation (usage, not found, state) is answered with its refusal; the others of its group go on.
+//! - Any other failure undoes the group: all of it is answered with the error, the machine is thrown away and rebuilt
+//!   from rows before the next operation. A failure before the first operation was applied costs nothing: the machine is
+//!   as it was, and the log says whether it still is what everybody else has.
+//! - A group of claims, heartbeats and the passing of time alone does not wait for the server's disk. A claim that a
+//!   limiter counts, or that runs a suspect, does.
+//! - Between groups the writer follows what others committed, takes over what users put into the inbox, and mends the
+//!   connection, by itself.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tidegate_core::ids::JobId;
+use tidegate_core::seed::Seed;
+use tidegate_core::time::Timestamp;
+use tidegate_store::machine::PendingSignals;
+use tidegate_store::rows::{JobRows as _, LookUps};
+use tidegate_store::{Error, Result, Signals};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+
+use crate::inbox::Drain;
+use crate::listener::Heard;
+use crate::session::{Kind, Session};
+use crate::task::{Message, Needs, Operation};
+
+/// Operations queued before callers wait to be let in.
+pub(crate) const INBOX: usize = 1_024;
+
+/// Most operations in one commit: bounds how long the first one waits.
+const GROUP_OPERATIONS: usize = 512;
+
+/// Most jobs in one commit, for the same reason.
+const GROUP_JOBS: usize = 20_000;
+
+/// Longest wait for callers that are expected back: a fraction of a commit.
+const GATHER: Duration = Duration::from_micros(150);
+
+/// Pauses between attempts to connect: the first, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often to look for what others did while `LISTEN` works: in case a notification was lost.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// Why there is no service.
+struct Outage {
+    error: Error,
+    retry_at: Instant,
+    pause: Duration,
+}
+
+/// The writer.
+pub(crate) struct Writer {
+    inbox: mpsc::Receiver<Message>,
+    runtime: Rc<Runtime>,
+    session: Session,
+    outage: Option<Outage>,
+    signals: Signals,
+    heard: Arc<Heard>,
+    drain: Drain,
+    poll: Duration,
+    clock: CallersClock,
+    dice: Seed,
+    /// Callers answered by the last group.
+    expected: usize,
+    looked: Instant,
+}
+
+/// What woke the writer.
+enum Event {
+    Message(Message),
+    Look,
+    Closed,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        inbox: mpsc::Receiver<Message>,
+        runtime: Rc<Runtime>,
+        session: Session,
+        signals: Signals,
+        heard: Arc<Heard>,
+        poll: Duration,
+        now: Timestamp,
+    ) -> Self {
+        let clock = CallersClock { last: now, read: Instant::now() };
+        let dice = Seed::new(wall_clock().0.cast_unsigned() ^ u64::from(std::process::id()));
+        Self {
+            inbox,
+            runtime,
+            session,
+            outage: None,
+            signals,
+            heard,
+            drain: Drain::default(),
+            poll,
+            clock,
+            dice,
+            expected: 0,
+            looked: Instant::now(),
+        }
+    }
+
+    /// Serves until the store is closed or its last handle is gone.
+    pub(crate) fn run(mut self) {
+        let mut next = None;
+        loop {
+            let event = match next.take() {
+                Some(message) => Event::Message(message),
+                None => self.wait(),
+            };
+            match event {
+                Event::Message(Message::Run(first)) => {
+                    next = self.serve_group(first);
+                    if next.is_none() && self.is_time_to_look() {
+                        self.look();
+                    }
+                }
+                Event::Message(Message::Close(reply)) => {
+                    self.inbox.close();
+                    drop(self);
+                    let _ = reply.send(());
+                    return;
+                }
+                Event::Look => self.look(),
+                Event::Closed => return,
+            }
+        }
+    }
+
+    fn wait(&mut self) -> Event {
+        let runtime = self.runtime.clone();
+        let look_at = self.look_at();
+        let (inbox, heard) = (&mut self.inbox, &self.heard);
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                message = inbox.recv() => message.map_or(Event::Closed, Event::Message),
+                () = heard.wait() => Event::Look,
+                () = tokio::time::sleep_until(look_at.into()) => Event::Look,
+            }
+        })
+    }
+
+    fn look_at(&self) -> Instant {
+        match &self.outage {
+            Some(outage) => outage.retry_at,
+            None if self.heard.listens() => self.looked + LOOK_AGAIN,
+            None => self.looked + self.poll,
+        }
+    }
+
+    /// Under steady load there is no idle moment; what others did comes with every transaction, the inbox does not.
+    fn is_time_to_look(&self) -> bool {
+        self.heard.has_inbox() || Instant::now() >= self.look_at()
+    }
+
+    /// Mends the connection if it is broken, follows what others did, takes over what is in the inbox.
+    fn look(&mut self) {
+        let heard = self.heard.take();
+        if !heard.only_commits() {
+            self.looked = Instant::now();
+        }
+        if let Some(outage) = &self.outage
+            && Instant::now() < outage.retry_at
+        {
+            return;
+        }
+        let looks = self.session.version() < heard.version || !heard.only_commits();
+        let now = self.clock.now();
+        let looked = self.guard(|writer| {
+            if looks {
+                writer.session.refresh()?;
+                let signals = writer.session.start()?;
+                writer.send(signals);
+            }
+            if heard.only_commits() {
+                return Ok(());
+            }
+            loop {
+                let promoted = writer.drain.run(&mut writer.session, now)?;
+                writer.send(promoted.signals);
+                if !promoted.more {
+                    return Ok(());
+                }
+            }
+        });
+        if let Err(error) = looked {
+            self.failed(error);
+        }
+    }
+
+    /// Runs something that may panic, and ends an outage if it works.
+    fn guard<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let result = catch_unwind(AssertUnwindSafe(|| run(self)));
+        let result = result.unwrap_or_else(|_| {
+            self.session.dirty();
+            Err(Error::internal("an operation met a defect; nothing was stored"))
+        });
+        if result.is_ok() && self.outage.take().is_some() {
+            tracing::info!("The store works again.");
+            self.signals.work();
+        }
+        result
+    }
+
+    /// After a failure nothing in memory is to be trusted but what was committed.
+    fn failed(&mut self, error: Error) {
+        self.session.note(&error);
+        self.session.roll_back();
+        if self.session.is_dirty() {
+            self.session.discard();
+        }
+        if self.outage.is_none() {
+            tracing::warn!(code = %error.code, "The store failed; it is tried again: {error}");
+        }
+        let pause = self.outage.as_ref().map_or(FIRST_PAUSE, |o| (o.pause * 2).min(LONGEST_PAUSE));
+        // Processes that lost the server together do not come back together.
+        let jitter = pause.mul_f64(self.dice.below(1_000) as f64 / 1_000.0);
+        // The first attempt is made at once.
+        let retry_at =
+            Instant::now() + if self.outage.is_none() { Duration::ZERO } else { pause / 2 + jitter / 2 };
+        self.outage = Some(Outage { error, retry_at, pause });
+    }
+
+    fn send(&self, signals: PendingSignals) {
+        if signals.work {
+            self.signals.work();
+        }
+        for job in signals.cancels {
+            self.signals.cancel(job);
+        }
+    }
+
+    /// One group. Returns the message that ended it, if there was one: to close, or the first of the next group.
+    fn serve_group(&mut self, first: Box<dyn Operation>) -> Option<Message> {
+        if let Some(outage) = &self.outage
+            && Instant::now() < outage.retry_at
+        {
+            first.answer(Some(&outage.error));
+            return None;
+        }
+        let mut group = Group::default();
+        group.push(first, &mut self.clock);
+        group.gather(&mut self.inbox, &mut self.clock, None);
+        let began = Instant::now();
+        let expected = self.expected;
+        let served = self.guard(|writer| match group.needs {
+            Needs::Memory => {
+                writer.session.refresh()?;
+                let signals = writer.session.start()?;
+                writer.send(signals);
+                group.apply(&mut writer.session)
+            }
+            Needs::Rows => {
+                writer.session.begin(Kind::Read)?;
+                let signals = writer.session.start()?;
+                writer.send(signals);
+                group.apply(&mut writer.session)?;
+                writer.session.finish_reading()
+            }
+            Needs::Lock => {
+                writer.session.begin(Kind::Write)?;
+                let signals = writer.session.start()?;
+                writer.send(signals);
+                // Others came while the lock was waited for; those that were just answered are about to.
+                group.gather(&mut writer.inbox, &mut writer.clock, Some((expected, began)));
+                writer.session.dirty();
+                group.apply(&mut writer.session)?;
+                let signals = writer.session.commit(group.durable)?;
+                writer.send(signals);
+                Ok(())
+            }
+        });
+        match served {
+            Ok(()) => {
+                self.expected = group.taken.len();
+                group.answer(None);
+                self.session.prune_log();
+            }
+            Err(error) => {
+                group.answer(Some(&error));
+                self.failed(error);
+            }
+        }
+        group.next
+    }
+}
+
+/// Operations that share a transaction.
+struct Group {
+    taken: Vec<Box<dyn Operation>>,
+    ids: Vec<JobId>,
+    jobs: usize,
+    needs: Needs,
+    durable: bool,
+    /// What ended the group.
+    next: Option<Message>,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Self { taken: vec![], ids: vec![], jobs: 0, needs: Needs::Memory, durable: false, next: None }
+    }
+}
+
+impl Group {
+    fn push(&mut self, operation: Box<dyn Operation>, clock: &mut CallersClock) {
+        let traits = operation.traits();
+        self.jobs += traits.jobs;
+        self.durable |= traits.durable;
+        self.ids.extend_from_slice(&traits.ids);
+        if traits.needs as u8 > self.needs as u8 {
+            self.needs = traits.needs;
+        }
+        if let Some(now) = traits.now {
+            clock.read(now);
+        }
+        self.taken.push(operation);
+    }
+
+    fn has_room(&self) -> bool {
+        self.next.is_none() && self.taken.len() < GROUP_OPERATIONS && self.jobs < GROUP_JOBS
+    }
+
+    /// Takes what is queued; with `wait`, gives as many callers as the last group had a moment to come back.
+    fn gather(
+        &mut self,
+        inbox: &mut mpsc::Receiver<Message>,
+        clock: &mut CallersClock,
+        wait: Option<(usize, Instant)>,
+    ) {
+        let locked = wait.is_some();
+        while self.has_room() {
+            match inbox.try_recv() {
+                // What needs more than the transaction has must wait for the next.
+                Ok(Message::Run(next)) if locked || next.traits().needs as u8 <= Needs::Lock as u8 => {
+                    self.push(next, clock);
+                }
+                Ok(next) => self.next = Some(next),
+                Err(_) => match wait {
+                    Some((expected, began)) if self.taken.len() < expected && began.elapsed() < GATHER => {
+                        std::thread::yield_now();
+                    }
+                    _ => return,
+                },
+            }
+        }
+    }
+
+    fn apply(&mut self, session: &mut Session) -> Result<()> {
+        let machine = session.machine()?;
+        if self.ids.len() > 1 {
+            // One look-up for all of them instead of one each.
+            let ids = std::mem::take(&mut self.ids);
+            machine.rows_mut().will_look_up(&LookUps { ids, ..LookUps::default() })?;
+        }
+        for operation in &mut self.taken {
+            operation.apply(machine)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, undone: Option<&Error>) {
+        for operation in self.taken.drain(..) {
+            operation.answer(undone);
+        }
+    }
+}
+
+/// The callers' time, for what the writer does between their calls.
+struct CallersClock {
+    last: Timestamp,
+    read: Instant,
+}
+
+impl CallersClock {
+    fn read(&mut self, now: Timestamp) {
+        (self.last, self.read) = (now, Instant::now());
+    }
+
+    fn now(&self) -> Timestamp {
+        self.last.plus_ms(self.read.elapsed().as_millis() as i64)
+    }
+}
+
+/// The system's time; only ever a seed.
+fn wall_clock() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    Timestamp(since.as_nanos() as i64)
+}

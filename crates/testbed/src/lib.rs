@@ -1,0 +1,4 @@
+//! Servers for tests. Nothing here is part of the product.
+#![warn(missing_docs)]
+
+pub mod postgres;
