@@ -13,10 +13,13 @@ use crate::output::ColorChoice;
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Examples:
-  tidegate demo                         see it run for 20 seconds
-  tidegate queues ls                    what waits, what runs, what is paused
-  tidegate why job_01JD…                why a job is where it is
-  tidegate dead recover --queue billing try dead letters again")]
+  tidegate demo                          see it run for 20 seconds
+  tidegate serve                         a store for programs in any language
+  tidegate work --kind hello --exec cat  a handler in one line
+  tidegate queues ls                     what waits, what runs, what is paused
+  tidegate why job_01JD…                 why a job is where it is
+  tidegate dead recover --queue billing  try dead letters again
+  tidegate doctor                        is everything as it should be?")]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -41,7 +44,9 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "KEY", help_heading = "Everywhere")]
     pub(crate) key: Option<String>,
     /// Configuration file
-    #[arg(help = "Configuration file [env: TIDEGATE_CONFIG] [default: ./tidegate.toml, ~/.config/tidegate/config.toml]")]
+    #[arg(
+        help = "Configuration file [env: TIDEGATE_CONFIG] [default: ./tidegate.toml, ~/.config/tidegate/config.toml]"
+    )]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
     pub(crate) config: Option<PathBuf>,
     /// The same facts as JSON, with units in the names
@@ -57,16 +62,31 @@ pub(crate) struct Global {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a realistic load and prove that nothing is lost
+    /// Serve a store over HTTP, for programs in any language
     #[command(after_help = "Examples:
-  tidegate demo                      about 20 seconds in a temporary directory
-  tidegate demo --seconds 5 --json   the summary for a program
-  tidegate demo --dir ./demo --keep  leave it running; look at it with Ctrl-C, then `tidegate queues ls --dir ./demo`")]
-    Demo(DemoArgs),
-    /// Measure
+  tidegate serve                                       ./tidegate-data at http://127.0.0.1:7433
+  tidegate serve --store postgres://localhost/jobs     any number of servers on one database
+  tidegate serve --bind 0.0.0.0:7433 --tls-cert chain.pem --tls-key key.pem
+  tidegate serve --role maintenance                    promote, rescue and prune, no API
+
+A server that other machines can reach needs a key: `tidegate keys create --role admin` makes the first. \
+SIGTERM and Ctrl-C let requests finish; a second one stops at once.")]
+    Serve(commands::serve::ServeArgs),
+    /// Run jobs with a command or an HTTP endpoint as the handler
     #[command(after_help = "Examples:
-  tidegate bench jobs --jobs 100000 --json")]
-    Bench(BenchArgs),
+  tidegate work --kind hello --exec 'jq -r .name'
+  tidegate work --kind report.build --concurrency 4 -- python3 build_report.py
+  tidegate work --queue default --url http://127.0.0.1:9000/jobs
+
+A command gets the payload on standard input and TIDEGATE_JOB_ID, TIDEGATE_KIND, TIDEGATE_QUEUE, \
+TIDEGATE_TENANT, TIDEGATE_GROUP and TIDEGATE_ATTEMPT in its environment. Its standard error is the job's \
+log; the last line of its standard output, if it is JSON, or else all of it, is the result. Exit code 0 \
+is done, 75 means try again later, other codes of sysexits.h have their meaning, and the rest fails as \
+the kind's retry policy says.
+
+An endpoint gets a POST with the payload. 2xx is done, 429 and 503 with Retry-After put the job off, \
+other 4xx are final, 5xx are tried again. The header Idempotency-Key is the job's id.")]
+    Work(Box<commands::work::WorkArgs>),
     /// Enqueue a job, or many from a file
     #[command(after_help = "Examples:
   tidegate enqueue invoice.send --data '{\"order\":7}' --tenant acme
@@ -77,14 +97,14 @@ pub(crate) enum Command {
 
 JSON lines hold one object each:
   {\"kind\":\"invoice.send\",\"data\":{\"order\":7},\"tenant\":\"acme\"}
-CSV has a header; its columns are fields of the payload, `name:json` is read as JSON,
-and columns with @ are about the job (@kind, @tenant, @group, @delay, @priority, …):
+CSV has a header; its columns are fields of the payload, `name:json` is read as JSON, and columns with @ \
+are about the job (@kind, @tenant, @group, @delay, @priority, …):
   order:json,customer,@tenant
   7,Ada,acme
 
-A file is checked as a whole before anything is stored, then stored in commits of 1,000 jobs.
-Ids are derived from each line and its number: what was cut off is gone on with by running the
-same command again, and nothing is stored twice. --run NAME enqueues the same file anew.")]
+A file is checked as a whole before anything is stored, then stored in commits of 1,000 jobs. Ids are \
+derived from each line and its number: what was cut off is gone on with by running the same command \
+again, and nothing is stored twice. --run NAME enqueues the same file anew.")]
     Enqueue(commands::enqueue::EnqueueArgs),
     /// Look at jobs, find, cancel and retry them
     #[command(
@@ -94,6 +114,11 @@ same command again, and nothing is stored twice. --run NAME enqueues the same fi
   tidegate jobs show job_01JD…"
     )]
     Jobs(commands::jobs::JobsCommand),
+    /// Say in one sentence why a job is where it is
+    #[command(after_help = "Examples:
+  tidegate why job_01JD0000000000000000000000
+  tidegate why job_01JD0000000000000000000000 --json")]
+    Why(commands::why::WhyArgs),
     /// Look at queues, pause, resume and change them
     #[command(
         subcommand,
@@ -142,62 +167,6 @@ same command again, and nothing is stored twice. --run NAME enqueues the same fi
   tidegate dead recover --kind invoice.send --dry-run"
     )]
     Dead(commands::dead::DeadCommand),
-    /// Serve a store over HTTP, for programs in any language
-    #[command(after_help = "Examples:
-  tidegate serve                                       ./tidegate-data at http://127.0.0.1:7433
-  tidegate serve --store postgres://localhost/jobs     any number of servers on one database
-  tidegate serve --bind 0.0.0.0:7433 --tls-cert chain.pem --tls-key key.pem
-  tidegate serve --role maintenance                    promote, rescue and prune, no API
-
-A server that other machines can reach needs a key: `tidegate keys create --role admin` makes the first.
-SIGTERM and Ctrl-C let requests finish; a second one stops at once.")]
-    Serve(commands::serve::ServeArgs),
-    /// Make, list and revoke API keys
-    #[command(
-        subcommand,
-        after_help = "Examples:
-  tidegate keys create --role admin
-  tidegate keys ls"
-    )]
-    Keys(commands::keys::KeysCommand),
-    /// Watch queues, rates and workers live
-    #[command(after_help = "Examples:
-  tidegate top --store http://127.0.0.1:7433
-  tidegate top --once                            one snapshot; so it is also without a terminal
-
-q quits.")]
-    Top(commands::top::TopArgs),
-    /// Check store, clock, disk, versions and configuration, and say what to do
-    #[command(after_help = "Examples:
-  tidegate doctor
-  tidegate doctor --store postgres://localhost/jobs
-  tidegate doctor --strict --json    for a probe: a warning is a failure too
-
-The exit code is 0 if nothing fails, else that of the first failure (5: the store is out of reach).")]
-    Doctor(commands::doctor::DoctorArgs),
-    /// Follow what happens to jobs, as it happens
-    #[command(after_help = "Examples:
-  tidegate tail --store http://127.0.0.1:7433
-  tidegate tail --queue billing --event dead,retry
-  tidegate tail --json | jq -r 'select(.event == \"dead\") | .id'
-
-An embedded directory has no feed for other processes: follow the server that serves it.")]
-    Tail(commands::tail::TailArgs),
-    /// Run jobs with a command or an HTTP endpoint as the handler
-    #[command(after_help = "Examples:
-  tidegate work --kind hello --exec 'jq -r .name'
-  tidegate work --kind report.build --concurrency 4 -- python3 build_report.py
-  tidegate work --queue default --url http://127.0.0.1:9000/jobs
-
-A command gets the payload on standard input and TIDEGATE_JOB_ID, TIDEGATE_KIND, TIDEGATE_QUEUE,
-TIDEGATE_TENANT, TIDEGATE_GROUP and TIDEGATE_ATTEMPT in its environment. Its standard error is the job's
-log; the last line of its standard output, if it is JSON, or else all of it, is the result. Exit code 0 is
-done, 75 means try again later, other codes of sysexits.h have their meaning, and the rest fails as the
-kind's retry policy says.
-
-An endpoint gets a POST with the payload. 2xx is done, 429 and 503 with Retry-After put the job off,
-other 4xx are final, 5xx are tried again. The header Idempotency-Key is the job's id.")]
-    Work(Box<commands::work::WorkArgs>),
     /// See who is alive, ask a worker to drain
     #[command(
         subcommand,
@@ -206,11 +175,46 @@ other 4xx are final, 5xx are tried again. The header Idempotency-Key is the job'
   tidegate workers drain web-1-4711-1"
     )]
     Workers(commands::workers::WorkersCommand),
-    /// Say in one sentence why a job is where it is
+    /// Watch queues, rates and workers live
     #[command(after_help = "Examples:
-  tidegate why job_01JD0000000000000000000000
-  tidegate why job_01JD0000000000000000000000 --json")]
-    Why(commands::why::WhyArgs),
+  tidegate top --store http://127.0.0.1:7433
+  tidegate top --once                            one snapshot; so it is also without a terminal
+
+q quits.")]
+    Top(commands::top::TopArgs),
+    /// Follow what happens to jobs, as it happens
+    #[command(after_help = "Examples:
+  tidegate tail --store http://127.0.0.1:7433
+  tidegate tail --queue billing --event dead,retry
+  tidegate tail --json | jq -r 'select(.event == \"dead\") | .id'
+
+An embedded directory has no feed for other processes: follow the server that serves it.")]
+    Tail(commands::tail::TailArgs),
+    /// Check store, clock, disk, versions and configuration, and say what to do
+    #[command(after_help = "Examples:
+  tidegate doctor
+  tidegate doctor --store postgres://localhost/jobs
+  tidegate doctor --strict --json    for a probe: a warning is a failure too
+
+The exit code is 0 if nothing fails, else that of the first failure (5: the store is out of reach).")]
+    Doctor(commands::doctor::DoctorArgs),
+    /// Make, list and revoke API keys
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tidegate keys create --role admin
+  tidegate keys ls"
+    )]
+    Keys(commands::keys::KeysCommand),
+    /// Bring the schema of a Postgres database up to date
+    #[command(after_help = "Examples:
+  tidegate migrate --store postgres://localhost/jobs --dry-run
+  tidegate migrate --store postgres://localhost/jobs --dry-run --sql > review.sql
+  tidegate migrate --store postgres://localhost/jobs
+
+`serve` and `work` migrate by themselves when they start, if their role may; this is for doing it before, \
+with another role, or to look at the statements. An embedded directory migrates when it is opened.")]
+    Migrate(commands::migrate::MigrateArgs),
     /// Copy the data into one file while everything runs
     #[command(after_help = "Examples:
   tidegate backup monday.tidegate
@@ -228,6 +232,21 @@ other 4xx are final, 5xx are tried again. The header Idempotency-Key is the job'
   tidegate config check tidegate.toml"
     )]
     Config(commands::config::ConfigCommand),
+    /// Run a realistic load and prove that nothing is lost
+    #[command(after_help = "Examples:
+  tidegate demo                      about 20 seconds in a temporary directory
+  tidegate demo --seconds 5 --json   the summary for a program
+  tidegate demo --dir ./demo --keep  leave it running; look at it with Ctrl-C, then `tidegate queues ls --dir ./demo`")]
+    Demo(DemoArgs),
+    /// Measure
+    #[command(after_help = "Examples:
+  tidegate bench jobs --jobs 100000 --json")]
+    Bench(BenchArgs),
+    /// Explain an error code
+    #[command(after_help = "Examples:
+  tidegate explain TG2007
+  tidegate explain            all of them")]
+    Explain(commands::explain::ExplainArgs),
     /// Print a completion script for a shell
     #[command(after_help = "Examples:
   tidegate completions bash > ~/.local/share/bash-completion/completions/tidegate
@@ -238,11 +257,6 @@ other 4xx are final, 5xx are tried again. The header Idempotency-Key is the job'
     #[command(after_help = "Examples:
   tidegate man ./man && man -l ./man/tidegate.1")]
     Man(commands::shell::ManArgs),
-    /// Explain an error code
-    #[command(after_help = "Examples:
-  tidegate explain TG2007
-  tidegate explain            all of them")]
-    Explain(commands::explain::ExplainArgs),
 }
 
 impl Command {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tidegate_client::{RemoteOptions, RemoteStore, Timeouts};
 use tidegate_core::codes;
 use tidegate_store::{MemoryStore, Store};
+use tidegate_store_postgres::{PgOptions, PgStore};
 use tidegate_store_sqlite::{OpenOptions, SqliteStore};
 
 use crate::config::{Config, nearest, without_password};
@@ -59,8 +60,11 @@ impl Target {
             "http" | "https" => Ok(Self::Remote(text.trim_end_matches('/').to_owned())),
             other => {
                 let shown: String = other.chars().take(40).collect();
-                let meant = nearest(&shown, SCHEMES).map_or(String::new(), |s| format!("; did you mean {s}://?"));
-                Err(format!("{shown}:// is not a store (use a directory, sqlite:PATH, postgres://… or http://…){meant}"))
+                let meant =
+                    nearest(&shown, SCHEMES).map_or(String::new(), |s| format!("; did you mean {s}://?"));
+                Err(format!(
+                    "{shown}:// is not a store (use a directory, sqlite:PATH, postgres://… or http://…){meant}"
+                ))
             }
         }
     }
@@ -97,18 +101,25 @@ impl Data {
 
 /// The store that is meant.
 pub(crate) fn target(config: &Config) -> Result<Target> {
-    Target::parse(config.text("store").unwrap_or_default()).map_err(|e| Failure::new(codes::INVALID_SETTING, e))
+    Target::parse(config.text("store").unwrap_or_default())
+        .map_err(|e| Failure::new(codes::INVALID_SETTING, e))
 }
 
 /// The directory that is meant, for what only an embedded store can do.
 pub(crate) fn directory(config: &Config, what: &str) -> Result<PathBuf> {
     match target(config)? {
         Target::Directory(dir) => Ok(dir),
-        Target::Memory => Err(Failure::new(codes::INVALID_REQUEST, format!("{what} is for embedded directories"))),
-        Target::Postgres(_) => Err(Failure::new(codes::INVALID_REQUEST, format!("{what} is for embedded directories"))
-            .hint("Postgres has tools of its own: pg_dump and pg_restore")),
-        Target::Remote(_) => Err(Failure::new(codes::INVALID_REQUEST, format!("{what} is for embedded directories"))
-            .hint("run it on the server's machine, with --dir")),
+        Target::Memory => {
+            Err(Failure::new(codes::INVALID_REQUEST, format!("{what} is for embedded directories")))
+        }
+        Target::Postgres(_) => {
+            Err(Failure::new(codes::INVALID_REQUEST, format!("{what} is for embedded directories"))
+                .hint("Postgres has tools of its own: pg_dump and pg_restore"))
+        }
+        Target::Remote(_) => {
+            Err(Failure::new(codes::INVALID_REQUEST, format!("{what} is for embedded directories"))
+                .hint("run it on the server's machine, with --dir"))
+        }
     }
 }
 
@@ -132,6 +143,7 @@ pub(crate) async fn existing(config: &Config) -> Result<Data> {
     let target = target(config)?;
     match &target {
         Target::Directory(dir) if !exists(dir) => Err(no_data(dir)),
+        Target::Postgres(url) => Ok(Data { store: Arc::new(postgres(url, false).await?), target }),
         _ => open(target, config).await,
     }
 }
@@ -147,9 +159,7 @@ pub(crate) async fn open(target: Target, config: &Config) -> Result<Data> {
         Target::Directory(dir) => open_directory(dir).await?,
         Target::Memory => Arc::new(MemoryStore::new()),
         Target::Remote(_) => Arc::new(remote(config).await?),
-        Target::Postgres(_) => {
-            return Err(Failure::new(codes::STORE_FAILED, format!("{} is not supported by this build", target.shown())));
-        }
+        Target::Postgres(url) => Arc::new(postgres(url, true).await?),
     };
     Ok(Data { store, target })
 }
@@ -175,6 +185,18 @@ fn asked_elsewhere(error: tidegate_store::Error) -> Failure {
         Some(hint) => failure.hint(hint),
         None => failure,
     }
+}
+
+/// Connects to a database. Without `migrate` its schema is taken as it is, and refused if it is missing or older.
+pub(crate) async fn postgres(url: &str, migrate: bool) -> Result<PgStore> {
+    let options = PgOptions::new().migrate(migrate).application_name("tidegate");
+    PgStore::connect(url, options, parse::now()).await.map_err(|e| match e.code {
+        codes::STORE_FAILED if e.detail.starts_with("the schema is not up to date") => Failure::from(e)
+            .hint("`tidegate migrate` brings it up to date, and so does the start of `serve` or `work`"),
+        codes::STORE_UNREACHABLE => Failure::from(e)
+            .hint("check host, port, database and password in the URL, and that Postgres runs there"),
+        _ => e.into(),
+    })
 }
 
 /// Connects to the server that is meant.

@@ -57,8 +57,11 @@ impl Client {
             .map_err(|e| format!("TLS cannot be set up: {e}"))?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let https =
-            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(connector);
+        let https = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
         let pool = Pool::builder(TokioExecutor::new()).pool_max_idle_per_host(IDLE).build(https);
         Ok(Self { pool })
     }
@@ -67,7 +70,8 @@ impl Client {
     pub(crate) fn check(url: &str) -> Result<(), String> {
         let shown: String = url.chars().take(100).collect();
         let uri: Uri = url.parse().map_err(|e| format!("{shown:?} is not a URL: {e}"))?;
-        let web = matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|h| !h.is_empty());
+        let web =
+            matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|h| !h.is_empty());
         if web { Ok(()) } else { Err(format!("{shown:?} is not an http:// or https:// URL")) }
     }
 
@@ -77,7 +81,8 @@ impl Client {
         for (name, value) in request.headers {
             built = built.header(name, value);
         }
-        let built = built.body(Full::new(Bytes::from(request.body))).map_err(|e| format!("no request: {e}"))?;
+        let built =
+            built.body(Full::new(Bytes::from(request.body))).map_err(|e| format!("no request: {e}"))?;
         let answer = self.pool.request(built).await.map_err(|e| causes(&e))?;
         let status = answer.status().as_u16();
         let header = answer.headers().get("retry-after").and_then(|v| v.to_str().ok());
@@ -105,7 +110,8 @@ impl Response {
         if let Ok(seconds) = text.parse::<u64>() {
             return Some(Duration::from_secs(seconds));
         }
-        let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text.replace("GMT", "+0000")).ok()?;
+        let at =
+            jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text.replace("GMT", "+0000")).ok()?;
         let ms = at.as_millisecond() - jiff::Timestamp::now().as_millisecond();
         Some(Duration::from_millis(ms.max(0) as u64))
     }

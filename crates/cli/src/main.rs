@@ -80,6 +80,7 @@ async fn with_config(command: Command, config: &Config, output: &Output) -> Resu
         Command::Work(args) => commands::work::run(*args, config, output).await?,
         Command::Workers(command) => commands::workers::run(command, config, output).await?,
         Command::Why(args) => commands::why::run(args, config, output).await?,
+        Command::Migrate(args) => commands::migrate::run(&args, config, output).await?,
         Command::Backup(args) => commands::backup::backup(args, config, output).await?,
         Command::Restore(args) => commands::backup::restore(args, config, output).await?,
         Command::Explain(_)

@@ -49,7 +49,8 @@ fn the_file_is_found_by_itself_and_decides_which_store_is_used() {
 fn secrets_are_never_shown() {
     let place = Place::default();
     let file = place.file("some.toml", FILE);
-    for args in [&["config", "show", "--config", &file][..], &["config", "show", "--json", "--config", &file]] {
+    for args in [&["config", "show", "--config", &file][..], &["config", "show", "--json", "--config", &file]]
+    {
         let mut command = place.command(args);
         command.env("TIDEGATE_STORE", "postgres://me:hunter2@db/jobs");
         let ran = finished(&mut command).ok();
@@ -62,7 +63,8 @@ fn secrets_are_never_shown() {
 fn it_looks_like_this() {
     let place = Place::default();
     place.file("some.toml", FILE);
-    let text = place.at(80, &["config", "show", "--config", "some.toml", "--store", "postgres://me:pw@db/jobs"]);
+    let text =
+        place.at(80, &["config", "show", "--config", "some.toml", "--store", "postgres://me:pw@db/jobs"]);
     assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
     insta::assert_snapshot!("config_show", text);
     let wrong = "stroe = \"x\"\n[worker]\nconcurency = 4\nlease = 10\n[sever]\nbind = \"x\"\n";

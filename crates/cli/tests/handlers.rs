@@ -67,7 +67,10 @@ fn a_kind_that_is_not_registered_is_registered_by_its_worker() {
     let place = Place::default();
     work(&place, &["--kind", "fresh", "--queue", "night", "--timeout", "5s", "--exec", "true"]).ok();
     let kinds = place.run(&["kinds", "ls", "--json"]).ok().json();
-    assert_eq!((&kinds["kinds"][0]["name"], &kinds["kinds"][0]["settings"]["queue"]), (&"fresh".into(), &"night".into()));
+    assert_eq!(
+        (&kinds["kinds"][0]["name"], &kinds["kinds"][0]["settings"]["queue"]),
+        (&"fresh".into(), &"night".into())
+    );
     assert_eq!(kinds["kinds"][0]["settings"]["timeout_ms"], 5_000);
 }
 
@@ -76,10 +79,13 @@ fn exit_codes_decide_what_follows() {
     let place = Place::default();
     place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
     let handler = script(&place, "code=$(cat); echo \"the reason\" >&2; exit $code");
-    let ids: Vec<(i32, &str, String)> = [(75, "TRANSIENT_SERVER"), (1, "LOGIC_ERROR"), (65, "INVALID_INPUT"), (78, "PERMANENT_CONFIG")]
-        .into_iter()
-        .map(|(code, category)| (code, category, enqueue(&place, "hello", &code.to_string(), &["--max-attempts", "1"])))
-        .collect();
+    let ids: Vec<(i32, &str, String)> =
+        [(75, "TRANSIENT_SERVER"), (1, "LOGIC_ERROR"), (65, "INVALID_INPUT"), (78, "PERMANENT_CONFIG")]
+            .into_iter()
+            .map(|(code, category)| {
+                (code, category, enqueue(&place, "hello", &code.to_string(), &["--max-attempts", "1"]))
+            })
+            .collect();
     work(&place, &["--kind", "hello", "--exec", &handler]).ok();
     for (code, category, id) in ids {
         let job = job(&place, &id);
@@ -141,10 +147,17 @@ fn a_stopped_worker_asks_its_commands_to_stop_and_gives_the_jobs_back() {
     let place = Place::default();
     place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
     let (begun, told) = (place.dir.path().join("begun"), place.dir.path().join("told"));
-    let body = format!("trap 'touch {}; exit 143' TERM; touch {}; while :; do sleep 0.05; done", told.display(), begun.display());
+    let body = format!(
+        "trap 'touch {}; exit 143' TERM; touch {}; while :; do sleep 0.05; done",
+        told.display(),
+        begun.display()
+    );
     let handler = script(&place, &body);
     let id = enqueue(&place, "hello", "1", &[]);
-    let child = started(&place, &["work", "--kind", "hello", "--exec", &handler, "--drain", "0s", "--grace", "20s", "--json"]);
+    let child = started(
+        &place,
+        &["work", "--kind", "hello", "--exec", &handler, "--drain", "0s", "--grace", "20s", "--json"],
+    );
     wait_for("the start of the command", || begun.exists());
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -195,7 +208,13 @@ fn an_endpoint_gets_the_job_and_its_answer_decides() {
     work(&place, &["--queue", "default", "--url", &url]).ok();
     assert_eq!(job(&place, &id)["result"]["ok"], 1);
     let sent = served.join().unwrap().remove(0);
-    for part in ["post /jobs http/1.1", "tidegate-kind: hello", "tidegate-tenant: acme", "tidegate-attempt: 1", "{\"n\":7}"] {
+    for part in [
+        "post /jobs http/1.1",
+        "tidegate-kind: hello",
+        "tidegate-tenant: acme",
+        "tidegate-attempt: 1",
+        "{\"n\":7}",
+    ] {
         assert!(sent.contains(part), "{part} is missing: {sent}");
     }
     assert!(sent.contains(&format!("idempotency-key: {}", id.to_ascii_lowercase())), "{sent}");
@@ -215,8 +234,15 @@ fn refusals_of_an_endpoint_are_told_apart() {
     work(&place, &["--kind", "hello", "--url", &url]).ok();
     let job = |id: &str| job(&place, id);
     let first = job(&final_one);
-    assert_eq!((&first["snoozes"], &first["attempt"]), (&2.into(), &1.into()), "snoozes spend no attempt: {first:#}");
-    assert_eq!((&first["dead"]["category"], &first["dead"]["code"]), (&"INVALID_INPUT".into(), &"HTTP_422".into()));
+    assert_eq!(
+        (&first["snoozes"], &first["attempt"]),
+        (&2.into(), &1.into()),
+        "snoozes spend no attempt: {first:#}"
+    );
+    assert_eq!(
+        (&first["dead"]["category"], &first["dead"]["code"]),
+        (&"INVALID_INPUT".into(), &"HTTP_422".into())
+    );
     assert_eq!(first["dead"]["message"], "answered 422: no such day");
     let broken = enqueue(&place, "hello", "2", &["--max-attempts", "1"]);
     work(&place, &["--kind", "hello", "--url", &url]).ok();

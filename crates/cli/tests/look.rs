@@ -115,7 +115,9 @@ fn every_command_has_help_with_an_example() {
         let mut args: Vec<&str> = path.iter().map(String::as_str).collect();
         args.push("--help");
         let help = place.run(&args).ok().out;
-        assert!(help.contains("Examples:\n  tidegate "), "{path:?} has no example:\n{help}");
+        assert!(help.contains("Examples:\n  "), "{path:?} has no example:\n{help}");
+        assert!(help.contains("\n  tidegate "), "{path:?} has no example:\n{help}");
+        fits(&help, 90);
         seen += 1;
         let commands =
             help.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| l.starts_with("  "));

@@ -33,7 +33,10 @@ fn a_file_goes_in_batches_and_running_it_again_adds_nothing() {
     let file = place.file("jobs.jsonl", &lines(2_345));
     let args = ["enqueue", "--from", &file, "--batch", "500", "--json"];
     let first = place.run(&args).ok().json();
-    assert_eq!((&first["enqueued"], &first["existed"], &first["last_line"]), (&2_345.into(), &0.into(), &2_345.into()));
+    assert_eq!(
+        (&first["enqueued"], &first["existed"], &first["last_line"]),
+        (&2_345.into(), &0.into(), &2_345.into())
+    );
     let again = place.run(&args).ok().json();
     assert_eq!((&again["enqueued"], &again["existed"]), (&0.into(), &2_345.into()));
     assert_eq!(first["jobs"][7]["id"], again["jobs"][7]["id"], "the same line, the same id");
@@ -67,7 +70,9 @@ fn a_pipe_says_how_far_it_came_and_goes_on_when_it_is_mended() {
     };
     let ran = input(&format!("{}nonsense\n{}", lines(250), lines(10)));
     assert_eq!(ran.code, 2);
-    for said in ["in line 251 of -", "everything up to line 250 is stored: 250 jobs", "send the same input again"] {
+    for said in
+        ["in line 251 of -", "everything up to line 250 is stored: 250 jobs", "send the same input again"]
+    {
         assert!(ran.err.contains(said), "{}", ran.err);
     }
     assert_eq!(count(&place), 250);
@@ -97,7 +102,10 @@ fn ctrl_c_is_heard_while_a_pipe_says_nothing_and_nothing_is_lost() {
     drop(input);
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(4), "{err}");
-    assert!(err.contains("error[TG4006]: stopped by Ctrl-C") && err.contains("send the same input again"), "{err}");
+    assert!(
+        err.contains("error[TG4006]: stopped by Ctrl-C") && err.contains("send the same input again"),
+        "{err}"
+    );
     let stored = count(&place);
     assert!(stored > 0 && stored.is_multiple_of(100), "whole batches: {stored}");
 }
@@ -105,7 +113,8 @@ fn ctrl_c_is_heard_while_a_pipe_says_nothing_and_nothing_is_lost() {
 #[test]
 fn csv_becomes_payloads() {
     let place = ready();
-    let file = place.file("orders.csv", "order:json,customer,@tenant\n7,\"Ada, Countess\",acme\n8,Grace,globex\n");
+    let file =
+        place.file("orders.csv", "order:json,customer,@tenant\n7,\"Ada, Countess\",acme\n8,Grace,globex\n");
     let said = place.run(&["enqueue", "hello", "--from", &file]).ok().out;
     assert_eq!(said, "Enqueued 2 jobs.\n");
     let jobs = place.run(&["jobs", "ls", "--json"]).ok().json();

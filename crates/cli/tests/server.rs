@@ -47,7 +47,8 @@ async fn commands_say_the_same_over_a_server_as_on_its_directory() {
 fn timeless(text: &str) -> String {
     let mut words: Vec<&str> = vec![];
     for word in text.split_whitespace() {
-        let clock = word.ends_with('Z') && word.contains(':') || word.chars().all(|c| c.is_ascii_digit() || c == '.');
+        let clock =
+            word.ends_with('Z') && word.contains(':') || word.chars().all(|c| c.is_ascii_digit() || c == '.');
         if !clock {
             words.push(word);
         }
@@ -64,7 +65,8 @@ fn a_shell_script_handles_jobs_behind_a_server_and_can_be_cancelled_and_drained(
         "case $(cat) in '\"stay\"') trap 'touch {}; exit 1' TERM; echo waiting >&2; while :; do sleep 0.05; done;; esac; echo '\"ok\"'",
         told.display()
     );
-    let mut worker = server.command(&place, &["work", "--kind", "hello", "--exec", &body, "--name", "shell-1", "--json"]);
+    let mut worker =
+        server.command(&place, &["work", "--kind", "hello", "--exec", &body, "--name", "shell-1", "--json"]);
     let mut worker = worker.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for("the registration of the kind", || {
         server.run(&place, &["kinds", "ls", "--json"]).json()["kinds"][0]["name"] == "hello"
@@ -83,12 +85,17 @@ fn a_shell_script_handles_jobs_behind_a_server_and_can_be_cancelled_and_drained(
 
     wait_for("the presence", || {
         let seen = server.run(&place, &["workers", "ls", "--json"]).ok().json();
-        let names: Vec<&str> = seen["workers"].as_array().unwrap().iter().map(|w| w["name"].as_str().unwrap()).collect();
+        let names: Vec<&str> =
+            seen["workers"].as_array().unwrap().iter().map(|w| w["name"].as_str().unwrap()).collect();
         names.contains(&"shell-1") && names.iter().any(|n| n.starts_with("server-"))
     });
     let refused = server.run(&place, &["workers", "drain", "shell-2"]);
     assert_eq!(refused.code, 3);
-    assert!(refused.err.contains("error[TG3006]") && refused.err.contains("did you mean shell-1?"), "{}", refused.err);
+    assert!(
+        refused.err.contains("error[TG3006]") && refused.err.contains("did you mean shell-1?"),
+        "{}",
+        refused.err
+    );
     server.run(&place, &["workers", "drain", "shell-1"]).ok();
     let ended = worker.wait().unwrap();
     assert!(ended.success(), "a drained worker ends by itself");
@@ -105,10 +112,13 @@ fn tail_follows_what_others_do() {
     assert_eq!(refused.code, 2);
     assert!(refused.err.contains("tidegate serve"), "{}", refused.err);
     let server = Serving::start(&place, &[]);
-    let mut tail = server.command(&place, &["tail", "--event", "enqueued,cancelled", "--limit", "2", "--json"]);
+    let mut tail =
+        server.command(&place, &["tail", "--event", "enqueued,cancelled", "--limit", "2", "--json"]);
     let mut tail = tail.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(tail.stdout.take().unwrap()).lines();
-    let events = std::thread::spawn(move || lines.map(|l| serde_json::from_str(&l.unwrap()).unwrap()).collect::<Vec<Value>>());
+    let events = std::thread::spawn(move || {
+        lines.map(|l| serde_json::from_str(&l.unwrap()).unwrap()).collect::<Vec<Value>>()
+    });
     // Nobody says when the other process follows, so jobs are sent until it has seen enough.
     let mut ids = vec![];
     while !events.is_finished() && ids.len() < 1_000 {
@@ -134,7 +144,8 @@ fn the_first_key_is_made_before_the_server_and_then_needed() {
     let server = Serving::start(&place, &[]);
     let refused = server.run(&place, &["queues", "ls"]);
     assert!(refused.err.contains("error[TG2015]"), "{}", refused.err);
-    let mut with_key = server.command(&place, &["keys", "create", "--role", "producer", "--tenant", "acme", "--json"]);
+    let mut with_key =
+        server.command(&place, &["keys", "create", "--role", "producer", "--tenant", "acme", "--json"]);
     let producer = common::finished(with_key.env("TIDEGATE_KEY", &secret)).ok().json();
     let id = producer["key"]["id"].as_str().unwrap().to_owned();
     let listed = server.run(&place, &["keys", "ls", "--key", &secret]).ok().out;
@@ -153,7 +164,12 @@ fn a_server_says_where_it_is_and_leaves_with_the_first_signal_or_at_once_with_th
     let place = Place::default();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let bind = format!("127.0.0.1:{port}");
-    let mut child = place.command(&["serve", "--bind", &bind]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = place
+        .command(&["serve", "--bind", &bind])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut text = String::new();
     while !text.contains("Ctrl-C") {
@@ -170,7 +186,11 @@ fn a_server_says_where_it_is_and_leaves_with_the_first_signal_or_at_once_with_th
     let server = Serving::start(&place, &["--drain", "60s"]);
     // A request that waits, so that the first signal is not enough.
     let mut waiting = std::net::TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
-    std::io::Write::write_all(&mut waiting, b"POST /v1/jobs HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{").unwrap();
+    std::io::Write::write_all(
+        &mut waiting,
+        b"POST /v1/jobs HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
+    )
+    .unwrap();
     kill_process(server.pid(), Signal::TERM).unwrap();
     assert_eq!(server.stop(), 0, "the second signal");
 }
@@ -185,7 +205,7 @@ fn what_cannot_be_served_is_said() {
         ("TG2019", &["serve", "--tls-cert", "a.pem"]),
         ("TG2019", &["serve", "--bind", "127.0.0.1:0", "--tls-cert", "a.pem", "--tls-key", "b.pem"]),
         ("TG2009", &["serve", "--store", "http://127.0.0.1:1"]),
-        ("TG5007", &["queues", "ls", "--store", "http://127.0.0.1:1"]),
+        ("TG5008", &["queues", "ls", "--store", "http://127.0.0.1:1"]),
         ("TG2009", &["tail", "--event", "complete"]),
         ("TG2009", &["keys", "create", "--role", "king"]),
         ("TG2008", &["keys", "create", "--role", "worker", "--tenant", "acme"]),

@@ -3,8 +3,8 @@
 //!
 //! What differs from a store in the same process:
 //!
-//! - **Time is the server's.** Requests say spans, not points in time; times that a worker acts on are shifted to its
-//!   own clock when the two differ by more than the request took.
+//! - **Time is the server's.** Requests say spans, not points in time; replies are by the server's clock, and
+//!   [`Store::clock_ahead_ms`](tidegate_store::Store::clock_ahead_ms) says how far it is ahead of ours.
 //! - **Waiting for work** is one long poll per worker that found nothing, never a loop of requests. What the poll brings
 //!   is handed to the worker's next claim, which it is woken for. Once a second a worker also claims without waiting, as
 //!   with any store.

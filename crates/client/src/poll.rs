@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::call::{Call, Caller};
-use crate::skew::Skew;
+use crate::skew::{Sent, Skew};
 use crate::tasks::Tasks;
 
 /// A worker claims at least once a second while it waits; one that has not for this long is gone.
@@ -40,7 +40,7 @@ pub(crate) struct Polls {
     caller: Arc<Caller>,
     tasks: Arc<Tasks>,
     signals: Signals,
-    skew: Skew,
+    skew: Arc<Skew>,
     watches: Mutex<HashMap<WorkerId, Watch>>,
 }
 
@@ -60,16 +60,12 @@ struct Brought {
 }
 
 impl Polls {
-    pub(crate) fn new(caller: Arc<Caller>, tasks: Arc<Tasks>, signals: Signals) -> Arc<Self> {
-        Arc::new(Self { caller, tasks, signals, skew: Skew::default(), watches: Mutex::default() })
+    pub(crate) fn new(caller: Arc<Caller>, tasks: Arc<Tasks>, signals: Signals, skew: Arc<Skew>) -> Arc<Self> {
+        Arc::new(Self { caller, tasks, signals, skew, watches: Mutex::default() })
     }
 
     fn watches(&self) -> MutexGuard<'_, HashMap<WorkerId, Watch>> {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn skew(&self) -> &Skew {
-        &self.skew
     }
 
     /// Whether a poll waits for work, so that nobody else need say that there is some.
@@ -153,9 +149,7 @@ impl Polls {
         let mut watches = self.watches();
         let watch = watches.get_mut(worker)?;
         if watch.asked.elapsed() < GONE && self.signals.awaited() {
-            // The claim's time moves on with ours: it was made when the worker asked.
-            let now = watch.claim.now.plus_ms(watch.asked.elapsed().as_millis() as i64);
-            return Some(Claim { now, ..watch.claim.clone() });
+            return Some(watch.claim.clone());
         }
         watch.polling = false;
         if watch.brought.is_empty() {
@@ -224,26 +218,17 @@ impl Polls {
         }
     }
 
-    /// One claim at the server, its times by our clock.
+    /// One claim at the server.
     async fn send(&self, claim: Claim, wait: Option<Duration>) -> Result<Claimed> {
-        let now = claim.now;
         let request = ClaimRequest::new(claim, wait.map(|w| w.as_millis() as u64));
         let mut call = Call::post("/v1/claims", &request)?;
         if let Some(wait) = wait {
             call = call.within(wait + SLACK);
         }
-        let sent = Instant::now();
+        let sent = Sent::now();
         let reply: ClaimReply = self.caller.read(call).await?;
-        let shift = self.skew.learn(now, sent.elapsed(), reply.now.0);
-        let mut claimed = Claimed::from(reply);
-        if let Some(lease) = &mut claimed.lease {
-            lease.until = shift.local(lease.until);
-        }
-        claimed.next_wakeup = claimed.next_wakeup.map(|t| shift.local(t));
-        for job in &mut claimed.jobs {
-            job.created_at = shift.local(job.created_at);
-        }
-        Ok(claimed)
+        self.skew.learn(sent, reply.now.0);
+        Ok(reply.into())
     }
 }
 

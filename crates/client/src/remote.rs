@@ -18,6 +18,7 @@ use crate::combine::Combiner;
 use crate::follow::Follower;
 use crate::options::RemoteOptions;
 use crate::poll::Polls;
+use crate::skew::{Sent, Skew};
 use crate::tasks::Tasks;
 use crate::transport::Transport;
 
@@ -39,6 +40,7 @@ pub struct RemoteStore {
     pub(crate) polls: Arc<Polls>,
     pub(crate) follower: Arc<Follower>,
     pub(crate) signals: Signals,
+    pub(crate) skew: Arc<Skew>,
     tasks: Arc<Tasks>,
     /// The shortest lease that was asked for: heartbeats must not wait longer than it allows.
     lease_ms: AtomicI64,
@@ -49,14 +51,15 @@ impl RemoteStore {
     pub async fn connect(url: &str, options: RemoteOptions) -> Result<Self> {
         let transport = Transport::new(Address::parse(url)?, &options)?;
         let (caller, tasks) = (Arc::new(Caller::new(transport, &options)), Arc::new(Tasks::here()));
-        let signals = Signals::default();
+        let (signals, skew) = (Signals::default(), Arc::new(Skew::default()));
         let origin = RandomState::new().build_hasher().finish();
         let store = Self {
             combiner: Combiner::new(caller.clone(), tasks.clone()),
-            polls: Polls::new(caller.clone(), tasks.clone(), signals.clone()),
+            polls: Polls::new(caller.clone(), tasks.clone(), signals.clone(), skew.clone()),
             follower: Follower::new(caller.clone(), tasks.clone(), origin),
             caller,
             signals,
+            skew,
             tasks,
             lease_ms: AtomicI64::new(limits::DEFAULT_LEASE_MS),
         };
@@ -67,7 +70,10 @@ impl RemoteStore {
 
     /// What the server is, and which key this is.
     pub async fn about(&self) -> Result<About> {
-        self.caller.read(Call::get("/v1/about")).await
+        let sent = Sent::now();
+        let about: About = self.caller.read(Call::get("/v1/about")).await?;
+        self.skew.learn(sent, about.now.0);
+        Ok(about)
     }
 
     /// Makes an API key. Its secret is shown this once.

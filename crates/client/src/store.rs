@@ -21,6 +21,10 @@ impl Store for RemoteStore {
         self.follower.feed()
     }
 
+    fn clock_ahead_ms(&self) -> i64 {
+        self.skew.ahead_ms()
+    }
+
     async fn close(&self) -> Result<()> {
         self.shut();
         Ok(())

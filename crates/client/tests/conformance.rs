@@ -159,6 +159,18 @@ impl Store for Timed {
     }
 }
 
+/// Cases that cannot apply to a server.
+const EXEMPT: &[(&str, &str)] = &[
+    (
+        "a_repeated_id_that_was_said_to_be_fresh_is_refused_and_harms_nothing",
+        "a server takes no one's word for an id being fresh: the same job again is kept",
+    ),
+    (
+        "recovering_under_an_id_that_is_taken_is_refused_and_harms_nothing",
+        "the server makes the ids of recovered jobs",
+    ),
+];
+
 struct Remote {
     store: Arc<Timed>,
     _server: Running,
@@ -190,18 +202,18 @@ impl Harness for Remote {
             // The server keeps its keys to itself.
             shelves: &[Shelf::Workers, Shelf::Orders],
             makes_ids: true,
-            exempt: &[
-                (
-                    "a_repeated_id_that_was_said_to_be_fresh_is_refused_and_harms_nothing",
-                    "a server takes no one's word for an id being fresh: the same job again is kept",
-                ),
-                (
-                    "recovering_under_an_id_that_is_taken_is_refused_and_harms_nothing",
-                    "the server makes the ids of recovered jobs",
-                ),
-            ],
+            exempt: EXEMPT,
         }
     }
 }
 
 tidegate_conformance::suite!(remote, super::open);
+
+#[test]
+fn every_exemption_is_of_a_case_that_exists() {
+    let suite = include_str!("../../conformance/src/lib.rs");
+    for (case, why) in EXEMPT {
+        assert!(suite.contains(&format!(" {case},")), "{case} is no case");
+        assert!(why.len() > 20, "{case} needs a reason");
+    }
+}

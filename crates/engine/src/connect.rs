@@ -100,10 +100,19 @@ async fn server(_: &str) -> Result<Tidegate> {
     Err(not_built_in("a server", "remote"))
 }
 
+#[cfg(feature = "postgres")]
+async fn postgres(url: &str) -> Result<Tidegate> {
+    let (options, now) = (tidegate_store_postgres::PgOptions::new(), crate::clock::Clock::System.now());
+    let store = tidegate_store_postgres::PgStore::connect(url, options, now).await?;
+    Ok(Tidegate::with_store(std::sync::Arc::new(store)))
+}
+
+#[cfg(not(feature = "postgres"))]
 async fn postgres(_: &str) -> Result<Tidegate> {
     Err(not_built_in("Postgres", "postgres"))
 }
 
+#[cfg(not(all(feature = "sqlite", feature = "remote", feature = "postgres")))]
 fn not_built_in(what: &str, feature: &str) -> Error {
     Error::new(codes::INVALID_STORE_URL, format!("{what} is not built in: the feature `{feature}` is off"))
 }

@@ -297,6 +297,25 @@ impl Context {
     }
 
     /// Asks the handler to stop. The first reason stays.
+    /// A number that grows from run to run: whoever runs this job after the lease was lost has a larger one. Hand it to
+    /// a system that can refuse writers with a smaller number than it has seen, and a run that woke up too late can do no
+    /// harm there either.
+    ///
+    /// ```
+    /// # #[derive(serde::Serialize, serde::Deserialize, tidegate::Job)] struct Ping;
+    /// async fn ping(_: Ping, cx: tidegate::Context) -> tidegate::Outcome {
+    ///     tidegate::done_with(cx.fencing_token())
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tidegate::Result<()> {
+    /// # let tide = tidegate::Tidegate::memory();
+    /// # tide.enqueue(Ping).await?;
+    /// # tidegate::Worker::new(&tide).handle(ping).run_until_idle().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn fencing_token(&self) -> i64 {
+        self.job().ticket.lease.0
+    }
+
     pub(crate) fn stop(&self, reason: StopReason) {
         let place = StopReason::ALL.iter().position(|r| *r == reason).unwrap_or_default();
         let _first_wins =

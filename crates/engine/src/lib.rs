@@ -89,6 +89,8 @@ pub mod store {
     };
     #[cfg(feature = "remote")]
     pub use tidegate_client::{RemoteOptions, RemoteStore, Timeouts};
+    #[cfg(feature = "postgres")]
+    pub use tidegate_store_postgres::{PgOptions, PgStore};
     #[cfg(feature = "sqlite")]
     pub use tidegate_store_sqlite::SqliteStore;
 }

@@ -232,7 +232,12 @@ pub async fn order(store: &dyn Store, name: &str, mine: &Presence, now: Timestam
 }
 
 /// The name to announce under: the one that was chosen, or a variation if somebody else lives under it.
-pub(crate) async fn free_name(store: &dyn Store, chosen: &str, mine: &Presence, now: Timestamp) -> Result<String> {
+pub(crate) async fn free_name(
+    store: &dyn Store,
+    chosen: &str,
+    mine: &Presence,
+    now: Timestamp,
+) -> Result<String> {
     let seen = list(store, now).await?;
     let taken = |name: &str| seen.iter().any(|s| s.name == name);
     let mut name = chosen.to_owned();

@@ -120,13 +120,13 @@ impl Tidegate {
         &self.inner.store
     }
 
-    /// The time by which this handle lives.
+    /// The time by which this handle lives: that of its store, which processes on several machines share.
     ///
     /// ```
     /// assert!(tidegate::Tidegate::memory().now().0 > 0);
     /// ```
     pub fn now(&self) -> Timestamp {
-        self.inner.clock.now()
+        self.inner.clock.now().plus_ms(self.inner.store.clock_ahead_ms())
     }
 
     /// Finishes what is under way and lets go of the files. Later calls are refused with `TG5004`.

@@ -46,7 +46,10 @@ fn a_worker_says_what_it_does_while_it_lives_and_is_gone_when_it_ends() {
         assert_eq!(one.name, "night-1");
         let said = &one.presence;
         assert_eq!((said.concurrency, said.running, said.draining), (7, 1, false));
-        assert_eq!((said.queues.as_slice(), said.kinds.as_slice()), (&["night".into()][..], &["echo".into()][..]));
+        assert_eq!(
+            (said.queues.as_slice(), said.kinds.as_slice()),
+            (&["night".into()][..], &["echo".into()][..])
+        );
         assert_eq!((said.pid, said.role.as_str()), (std::process::id(), "worker"));
         stop.send(()).unwrap();
         testing::advance("1s").await;

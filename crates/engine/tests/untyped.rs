@@ -28,8 +28,9 @@ fn an_untyped_handler_reads_the_payload_itself_and_its_kind_is_registered() {
 fn without_settings_the_kind_must_be_registered_and_stays_as_it_is() {
     testing::block_on(async {
         let tide = testing::tide();
-        let worker =
-            |tide: &tidegate::Tidegate| Worker::new(tide).handle_kind("echo", None, async |_: Context| done());
+        let worker = |tide: &tidegate::Tidegate| {
+            Worker::new(tide).handle_kind("echo", None, async |_: Context| done())
+        };
         let refused = worker(&tide).run_until_idle().await.unwrap_err();
         assert_eq!(refused.code, codes::UNKNOWN_KIND);
 

@@ -47,7 +47,7 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.clock.now().plus_ms(self.store.clock_ahead_ms())
     }
 
     /// Waits until the server is on its way out.

@@ -53,22 +53,20 @@ async fn pass(route: &'static Route, app: &Arc<App>, mut parts: Parts, body: axu
 
 /// Who sends this, if a key says so or none is needed.
 async fn admit(app: &App, parts: &Parts) -> Result<Caller, Problem> {
+    let header = parts.headers.get(AUTHORIZATION).map(|h| h.to_str().unwrap_or_default());
+    let token = header
+        .and_then(|h| h.split_at_checked(7))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer "))
+        .map(|(_, token)| token.trim());
     let mut known = app.keys.known(&*app.store, app.now()).await.map_err(|e| app.problem(e))?;
+    if token.is_some_and(|token| !known.knows(token)) {
+        known = app.keys.look_again(&*app.store, app.now()).await.map_err(|e| app.problem(e))?;
+    }
     if !known.any() {
         origin::check(parts)?;
         return Ok(Caller::local());
     }
-    let header = parts.headers.get(AUTHORIZATION).map(|h| h.to_str().unwrap_or_default());
-    let token = header
-        .and_then(|h| h.split_at_checked(7))
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer "));
-    let Some((_, token)) = token else {
-        return Err(Problem::new(codes::NO_KEY, "this server asks for a key"));
-    };
-    let token = token.trim();
-    if !known.knows(token) {
-        known = app.keys.look_again(&*app.store, app.now()).await.map_err(|e| app.problem(e))?;
-    }
+    let token = token.ok_or_else(|| Problem::new(codes::NO_KEY, "this server asks for a key"))?;
     Ok(Caller { key: Some(known.find(token)?) })
 }
 

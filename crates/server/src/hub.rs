@@ -20,8 +20,8 @@ use crate::tasks::Tasks;
 
 /// Batches that a stream may be behind before it reads from the store's own buffer.
 const BATCHES: usize = 64;
-/// How long events are made for somebody who may come back.
-const LINGER: Duration = Duration::from_mins(10);
+/// How long the hub goes on when nobody follows: requests that wait come and go. The feed itself lingers longer.
+const LINGER: Duration = Duration::from_secs(5);
 /// A busy store is read in larger batches: the pause after one that was not small.
 const BREATH: (usize, Duration) = (32, Duration::from_millis(2));
 

@@ -10,10 +10,14 @@ use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
+use tidegate_core::ids::JobId;
+use tidegate_core::payload::Payload;
 use tidegate_store::MemoryStore;
-use tidegate_store::feed::{EVENTS_KEPT, Happened, JobEvent};
+use tidegate_store::feed::EVENTS_KEPT;
+use tidegate_store::params::NewJob;
 use tidegate_wire::keys::Role;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 over_stores! {
     the_life_of_a_job_is_told,
@@ -145,32 +149,35 @@ async fn streams_are_filtered(served: Served) {
     assert_eq!(by_queue.next().await.data["id"], json!(elsewhere));
 }
 
-fn event(n: u128) -> JobEvent {
-    JobEvent {
-        at: common::now(),
-        id: tidegate_core::ids::JobId::from_uuid(uuid::Uuid::from_u128(n)),
-        queue: "q".parse().unwrap(),
-        kind: "k".parse().unwrap(),
-        tenant: None,
-        what: Happened::Completed,
-    }
+/// Enqueues so many jobs in one commit, past the server, and returns their ids.
+async fn enqueue(served: &Served, count: usize) -> Vec<Value> {
+    let payload = Payload::trusted("null");
+    let job = |_| NewJob::new(JobId::from_uuid(Uuid::now_v7()), "mail".parse().unwrap(), payload.clone());
+    let done = served.store.enqueue((0..count).map(job).collect(), common::now()).await.unwrap();
+    done.into_iter().map(|e| json!(e.id)).collect()
 }
 
 #[tokio::test]
 async fn a_gap_beyond_the_buffer_is_announced() {
     let served = Served::memory().await;
-    let feed = served.store.feed();
+    served.register().await;
     let mut stream = Stream::open(&served, "", None).await;
-    feed.publish(1, vec![event(0), event(1)]);
+    enqueue(&served, 1).await;
     let seen = stream.next().await;
     drop(stream);
-    let many: Vec<JobEvent> = (0..EVENTS_KEPT as u128 + 10).map(event).collect();
-    feed.publish(2, many);
+    let mut ids = vec![];
+    for _ in 0..8 {
+        ids.extend(enqueue(&served, 10_000).await);
+    }
     let mut again = Stream::open(&served, "", seen.id.as_deref()).await;
     assert_eq!(again.next().await.event, "gap");
     let next = again.next().await;
-    assert_eq!(next.event, "completed");
-    assert_eq!(next.data["id"], json!(event(10).id), "what follows the gap is the oldest that is kept");
+    assert_eq!(next.event, "enqueued");
+    assert_eq!(
+        next.data["id"],
+        ids[ids.len() - EVENTS_KEPT],
+        "what follows the gap is the oldest that is kept"
+    );
     let mut stranger = Stream::open(&served, "", Some("nonsense")).await;
     assert_eq!(stranger.next().await.event, "gap", "an id from elsewhere says nothing");
 }
@@ -181,14 +188,15 @@ async fn a_slow_reader_catches_up_from_the_buffer() {
     // So few that the stream falls behind what the hub keeps.
     options.limits.events_per_second = 20_000;
     let served = Served::with(Arc::new(MemoryStore::new()), options).await;
+    served.register().await;
     let mut stream = Stream::open(&served, "", None).await;
-    for commit in 0..300 {
-        served.store.feed().publish(commit, (0..20).map(|n| event(u128::from(commit * 20 + n))).collect());
-        tokio::task::yield_now().await;
+    let mut ids = vec![];
+    for _ in 0..300 {
+        ids.extend(enqueue(&served, 20).await);
     }
-    for n in 0..6_000 {
+    for id in ids {
         let message = stream.next().await;
-        assert_eq!(message.data["id"], json!(event(n).id), "{message:?}");
+        assert_eq!(message.data["id"], id, "{message:?}");
     }
 }
 
@@ -203,7 +211,8 @@ async fn a_tenants_key_hears_of_its_tenant_alone() {
         Ask::new(Method::POST, "/v1/jobs").json(&job).key(&admin)
     };
     common::until("the keys are known", || async {
-        served.send(Ask::new(Method::GET, "/v1/about").key(&acme)).await.status == 200
+        served.send(Ask::new(Method::GET, "/v1/about").key(&acme)).await.json["key"]["id"]
+            == json!(acme.key.id)
     })
     .await;
     let mut stream = Stream::ask(&served, Ask::new(Method::GET, "/v1/events").key(&acme)).await;
@@ -217,14 +226,15 @@ async fn a_tenants_key_hears_of_its_tenant_alone() {
 #[tokio::test]
 async fn many_streams_share_what_is_written_once() {
     let served = Served::memory().await;
+    served.register().await;
     let mut streams = vec![];
     for _ in 0..100 {
         streams.push(Stream::open(&served, "", None).await);
     }
-    served.store.feed().publish(1, (0..10).map(event).collect());
+    let ids = enqueue(&served, 10).await;
     for stream in &mut streams {
-        for n in 0..10 {
-            assert_eq!(stream.next().await.data["id"], json!(event(n).id));
+        for id in &ids {
+            assert_eq!(&stream.next().await.data["id"], id);
         }
     }
     let idle = timeout(Duration::from_millis(50), streams[0].body.frame()).await;

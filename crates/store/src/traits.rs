@@ -103,6 +103,11 @@ pub trait Store: Jobs + Registry + Letters + Upkeep + Records {
     fn signals(&self) -> &Signals;
     /// What happened to jobs.
     fn feed(&self) -> &Feed;
+    /// How far the clock that all processes of this store go by is ahead of this process's own. Whoever reads a clock
+    /// for `now` adds it, or processes on machines whose clocks differ would take each other's leases.
+    fn clock_ahead_ms(&self) -> i64 {
+        0
+    }
     /// Finishes what is under way and lets go of the files. Later calls are refused.
     async fn close(&self) -> Result<()>;
 }

@@ -115,22 +115,18 @@ impl Server {
 
     /// Runs a statement as a superuser.
     pub fn sql(&self, text: &str) -> Result<String> {
+        self.sql_on("postgres", text)
+    }
+
+    /// Runs a statement as a superuser on the database that [`url`](Self::url) names.
+    pub fn sql_in_tests(&self, text: &str) -> Result<String> {
+        self.sql_on("tests", text)
+    }
+
+    fn sql_on(&self, database: &str, text: &str) -> Result<String> {
         let mut psql = Command::new(program("psql")?);
-        psql.arg("-h").arg(&self.dir);
-        psql.args([
-            "-U",
-            "owner",
-            "-d",
-            "postgres",
-            "-X",
-            "-q",
-            "-A",
-            "-t",
-            "-v",
-            "ON_ERROR_STOP=1",
-            "-c",
-            text,
-        ]);
+        psql.arg("-h").arg(&self.dir).args(["-U", "owner", "-d", database]);
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", text]);
         run(&mut psql)
     }
 

@@ -53,7 +53,13 @@ pub(crate) struct DrainArgs {
 }
 
 /// Measures one process and several.
-pub(super) async fn run(jobs: u64, processes: u32, concurrency: u32, config: &Config, output: &Output) -> Result<()> {
+pub(super) async fn run(
+    jobs: u64,
+    processes: u32,
+    concurrency: u32,
+    config: &Config,
+    output: &Output,
+) -> Result<()> {
     let Some(empty) = data::named_and_empty(config, "the benchmark").await? else {
         return Err(Failure::new(codes::INVALID_REQUEST, "--processes needs --store"));
     };
@@ -85,7 +91,8 @@ pub(super) async fn run(jobs: u64, processes: u32, concurrency: u32, config: &Co
         concurrency,
         process_one_per_s: one,
         process_per_s: all,
-        lost: (totals.ready + totals.running + totals.scheduled + totals.dead).max(enqueued.saturating_sub(handled)),
+        lost: (totals.ready + totals.running + totals.scheduled + totals.dead)
+            .max(enqueued.saturating_sub(handled)),
         duplicated: handled.saturating_sub(enqueued),
     };
     output.answer(&figures, || figures.table(output))
@@ -128,7 +135,9 @@ async fn emptied(jobs: u64, count: u32, concurrency: u32, config: &Config) -> Re
     let mut ended = 0;
     while ended < count {
         let news = tokio::time::timeout(STALL, progress.recv()).await;
-        match news.map_err(|_| Failure::new(codes::INTERNAL, format!("no progress for {} s", STALL.as_secs())))? {
+        match news
+            .map_err(|_| Failure::new(codes::INTERNAL, format!("no progress for {} s", STALL.as_secs())))?
+        {
             Some(News::Ran(place, n)) => {
                 ran[place] = n;
                 if ran.iter().sum::<u64>() >= jobs {
@@ -205,7 +214,11 @@ async fn follow(
             break;
         }
     }
-    if child.wait().await?.success() { Ok(()) } else { Err(Failure::new(codes::INTERNAL, "a child process failed")) }
+    if child.wait().await?.success() {
+        Ok(())
+    } else {
+        Err(Failure::new(codes::INTERNAL, "a child process failed"))
+    }
 }
 
 /// A child: works from `go` to `stop`.

@@ -109,7 +109,10 @@ pub(super) async fn run(minutes: u32, concurrency: u32, config: &Config, output:
         store: empty.target.shown(),
         concurrency,
         kept_jobs: KEPT.count,
-        last_to_first: rates.last().zip(rates.first()).map_or(0.0, |(l, f)| (l / f.max(1.0) * 1e3).round() / 1e3),
+        last_to_first: rates
+            .last()
+            .zip(rates.first())
+            .map_or(0.0, |(l, f)| (l / f.max(1.0) * 1e3).round() / 1e3),
         minutes_per_s: rates,
         minutes_kept: kept,
         lost: (report.completed + left).abs_diff(sent) + totals.dead,
@@ -120,7 +123,9 @@ pub(super) async fn run(minutes: u32, concurrency: u32, config: &Config, output:
     output.answer(&figures, || figures.table(output))
 }
 
-fn handler(flow: Arc<Flow>) -> impl Fn(NoOp, Context) -> std::future::Ready<tidegate::Outcome> + Send + Sync + 'static {
+fn handler(
+    flow: Arc<Flow>,
+) -> impl Fn(NoOp, Context) -> std::future::Ready<tidegate::Outcome> + Send + Sync + 'static {
     move |_, _| {
         if flow.ran.fetch_add(1, Ordering::Relaxed) % (BULK / 4) == 0 {
             flow.room.notify_waiters();
@@ -159,7 +164,10 @@ impl Figures {
             table.row(vec![(minute + 1).to_string(), format!("{}/s", grouped(*rate as u64)), grouped(*kept)]);
         }
         let mut text = table.render(output);
-        text.push_str(&format!("\nLast minute to first: {:.2}. Lost {}, run twice {}.", self.last_to_first, self.lost, self.duplicated));
+        text.push_str(&format!(
+            "\nLast minute to first: {:.2}. Lost {}, run twice {}.",
+            self.last_to_first, self.lost, self.duplicated
+        ));
         text
     }
 }

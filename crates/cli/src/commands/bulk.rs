@@ -185,7 +185,8 @@ pub(crate) async fn resolve(
 
 /// Settling a letter twice changes nothing, and says what was decided the first time.
 fn settled_before(id: JobId, letter: &DeadLetter, output: &Output) -> Result<()> {
-    let value = json!({ "dry_run": false, "resolved": 0, "skipped": 1, "settled_before": super::facts(letter)? });
+    let value =
+        json!({ "dry_run": false, "resolved": 0, "skipped": 1, "settled_before": super::facts(letter)? });
     output.answer(&value, || {
         let how = match (&letter.resolution, letter.recovered_as) {
             (_, Some(job)) => format!("recovered as {job}"),
@@ -199,7 +200,10 @@ fn settled_before(id: JobId, letter: &DeadLetter, output: &Output) -> Result<()>
 }
 
 fn words(resolution: &Resolution) -> String {
-    serde_json::to_value(resolution).ok().and_then(|v| v.as_str().map(|s| s.replace('_', " "))).unwrap_or_default()
+    serde_json::to_value(resolution)
+        .ok()
+        .and_then(|v| v.as_str().map(|s| s.replace('_', " ")))
+        .unwrap_or_default()
 }
 
 /// Erases a tenant.

@@ -19,7 +19,7 @@ pub(crate) enum ConfigCommand {
   tidegate config show --store postgres://db/jobs    with a flag over it
   tidegate config show --json | jq -r '.settings[] | select(.source != \"default\") | .key'
 
-Flags beat the environment beats the file beats the defaults. The file is named by --config or
+Flags beat the environment beats the file beats the defaults. The file is named by --config or \
 TIDEGATE_CONFIG, else it is ./tidegate.toml, else ~/.config/tidegate/config.toml:
 
   store = \"postgres://localhost/jobs\"
@@ -57,9 +57,14 @@ fn show(config: &Config, verbose: bool, output: &Output) -> Result<()> {
     let file = config.file.as_ref().map(|f| f.display().to_string());
     let rows: Vec<Json> = config.values().iter().map(facts).collect();
     output.answer(&json!({ "file": file, "settings": rows }), || {
-        let mut table = Table::new(vec![Column::fixed("SETTING"), Column::text("VALUE", 16), Column::text("FROM", 12)]);
+        let mut table =
+            Table::new(vec![Column::fixed("SETTING"), Column::text("VALUE", 16), Column::text("FROM", 12)]);
         for value in config.values() {
-            table.row(vec![value.setting.key.into(), dash(value.shown().as_deref()), value.source.to_string()]);
+            table.row(vec![
+                value.setting.key.into(),
+                dash(value.shown().as_deref()),
+                value.source.to_string(),
+            ]);
         }
         let mut text = table.render(output);
         if verbose {

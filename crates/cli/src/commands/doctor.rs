@@ -61,7 +61,10 @@ impl Check {
     /// A check that could not be made at all.
     fn failed(name: &'static str, failure: &Failure) -> Self {
         let exit = failure.exit_code();
-        Self { exit, ..Self::fail(name, format!("{}: {}", failure.code(), failure.message()), failure.hint_text()) }
+        Self {
+            exit,
+            ..Self::fail(name, format!("{}: {}", failure.code(), failure.message()), failure.hint_text())
+        }
     }
 }
 
@@ -69,7 +72,10 @@ impl Check {
 pub(crate) async fn run(args: DoctorArgs, config: Result<Config>, output: &Output) -> Result<ExitCode> {
     let checks = checks::all(config).await;
     let worst = if args.strict { Status::Warn } else { Status::Fail };
-    let bad = checks.iter().find(|c| c.status == Status::Fail).or_else(|| checks.iter().find(|c| c.status >= worst));
+    let bad = checks
+        .iter()
+        .find(|c| c.status == Status::Fail)
+        .or_else(|| checks.iter().find(|c| c.status >= worst));
     let count = |status| checks.iter().filter(|c| c.status == status).count() as u64;
     let value = json!({
         "healthy": bad.is_none(),
@@ -126,7 +132,8 @@ mod tests {
     fn lines_wrap_and_say_what_to_do() {
         let plain = Style::plain();
         let output = Output { json: false, width: Some(50), style: plain, err_style: plain, err_width: None };
-        let check = Check::warn("disk", "only 5 % of the disk that holds the data are free", "free some space");
+        let check =
+            Check::warn("disk", "only 5 % of the disk that holds the data are free", "free some space");
         let text = line(&check, &output);
         assert_eq!(
             text,

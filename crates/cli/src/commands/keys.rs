@@ -25,7 +25,7 @@ pub(crate) enum KeysCommand {
   tidegate keys create --role producer --tenant acme --name 'shop backend'
   export TIDEGATE_KEY=$(tidegate keys create --role worker --json | jq -r .secret)
 
-Roles: admin may do everything; operator looks at everything and controls jobs, queues, parks and dead
+Roles: admin may do everything; operator looks at everything and controls jobs, queues, parks and dead \
 letters; producer enqueues and looks at what was enqueued; worker claims and settles.")]
     Create(CreateArgs),
     /// List keys, without their secrets

@@ -12,6 +12,7 @@ pub(crate) mod groups;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod kinds;
+pub(crate) mod migrate;
 pub(crate) mod parks;
 pub(crate) mod queues;
 pub(crate) mod registry;

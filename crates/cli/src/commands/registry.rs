@@ -105,7 +105,8 @@ async fn show(args: &ShowArgs, config: &Config, output: &Output) -> Result<()> {
     if !args.names.is_empty() {
         let wanted = |name: &str| args.names.iter().any(|n| n == name);
         let known = |name: &String| {
-            document.queues.keys().any(|q| q.as_str() == name) || document.kinds.keys().any(|k| k.as_str() == name)
+            document.queues.keys().any(|q| q.as_str() == name)
+                || document.kinds.keys().any(|k| k.as_str() == name)
         };
         if let Some(unknown) = args.names.iter().find(|n| !known(n)) {
             let shown: String = unknown.chars().take(60).collect();
@@ -139,23 +140,30 @@ fn written(document: &Document, full: bool) -> Result<Value> {
         kinds.insert(name.to_string(), said(serde_json::to_value(settings)?, (!full).then_some(&usual)));
     }
     let mut whole = Map::new();
-    whole.extend([("queues", queues), ("kinds", kinds)].into_iter().filter(|(_, m)| !m.is_empty()).map(|(k, m)| (k.to_owned(), m.into())));
+    whole.extend(
+        [("queues", queues), ("kinds", kinds)]
+            .into_iter()
+            .filter(|(_, m)| !m.is_empty())
+            .map(|(k, m)| (k.to_owned(), m.into())),
+    );
     Ok(whole.into())
 }
 
 /// The fields that say something.
 fn said(settings: Value, usual: Option<&Value>) -> Value {
     let Value::Object(fields) = settings else { return settings };
-    let keep = |(name, value): &(String, Value)| !value.is_null() && usual.is_none_or(|u| u[name.as_str()] != *value);
+    let keep = |(name, value): &(String, Value)| {
+        !value.is_null() && usual.is_none_or(|u| u[name.as_str()] != *value)
+    };
     Value::Object(fields.into_iter().filter(keep).map(|(k, v)| (k, without_nulls(v))).collect())
 }
 
 /// TOML has no null.
 fn without_nulls(value: Value) -> Value {
     match value {
-        Value::Object(fields) => {
-            Value::Object(fields.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k, without_nulls(v))).collect())
-        }
+        Value::Object(fields) => Value::Object(
+            fields.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k, without_nulls(v))).collect(),
+        ),
         other => other,
     }
 }
@@ -173,7 +181,8 @@ struct Difference {
 async fn apply(args: &ApplyArgs, config: &Config, output: &Output) -> Result<()> {
     // Everything is read before a store is made, so a mistake leaves nothing behind.
     let wanted = read(&args.file)?;
-    let data = if args.dry_run { data::existing(config).await? } else { data::open_or_create(config).await? };
+    let data =
+        if args.dry_run { data::existing(config).await? } else { data::open_or_create(config).await? };
     let there = stored(&*data.store).await?;
     check(&wanted, &there)?;
     let differences = differences(&there, &wanted)?;
@@ -184,7 +193,8 @@ async fn apply(args: &ApplyArgs, config: &Config, output: &Output) -> Result<()>
     let same = wanted.queues.len() + wanted.kinds.len() - differences.len();
     let alone = there.queues.keys().filter(|q| !wanted.queues.contains_key(*q)).count()
         + there.kinds.keys().filter(|k| !wanted.kinds.contains_key(*k)).count();
-    let value = json!({ "dry_run": args.dry_run, "changes": differences, "unchanged": same, "left_alone": alone });
+    let value =
+        json!({ "dry_run": args.dry_run, "changes": differences, "unchanged": same, "left_alone": alone });
     output.answer(&value, || {
         let mut text = String::new();
         for difference in &differences {
@@ -194,8 +204,10 @@ async fn apply(args: &ApplyArgs, config: &Config, output: &Output) -> Result<()>
             }
         }
         let done = if args.dry_run { "would change; nothing was changed" } else { "changed" };
-        let _ = write!(text, "{} {done}", plural(differences.len() as u64, "entry").replace("entrys", "entries"));
-        let _ = write!(text, "; {same} as wanted; {alone} in the store that the file does not name, left alone.");
+        let _ =
+            write!(text, "{} {done}", plural(differences.len() as u64, "entry").replace("entrys", "entries"));
+        let _ =
+            write!(text, "; {same} as wanted; {alone} in the store that the file does not name, left alone.");
         text
     })
 }
@@ -206,7 +218,11 @@ fn shown(value: &Value) -> String {
 
 fn read(file: &Path) -> Result<Document> {
     let shown = file.display();
-    let text = if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
+    let text = if file == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(file)
+    };
     let text = text.map_err(|e| {
         Failure::new(codes::INVALID_REQUEST, format!("{shown} could not be read: {e}")).hint("check the path")
     })?;
@@ -233,9 +249,12 @@ fn check(wanted: &Document, there: &Document) -> Result<()> {
     for (name, settings) in &wanted.kinds {
         settings.check().map_err(|e| refuse(format!("kind {name}: {e}")))?;
         if !wanted.queues.contains_key(&settings.queue) && !there.queues.contains_key(&settings.queue) {
-            return Err(Failure::new(codes::UNKNOWN_QUEUE, format!("kind {name}: there is no queue {}", settings.queue))
-                .detail("nothing was changed")
-                .hint(format!("add [queues.{}] to the file, even if it is empty", settings.queue)));
+            return Err(Failure::new(
+                codes::UNKNOWN_QUEUE,
+                format!("kind {name}: there is no queue {}", settings.queue),
+            )
+            .detail("nothing was changed")
+            .hint(format!("add [queues.{}] to the file, even if it is empty", settings.queue)));
         }
     }
     Ok(())

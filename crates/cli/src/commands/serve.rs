@@ -91,8 +91,11 @@ fn options(config: &Config) -> Result<ServerOptions> {
         (Some(certificates), Some(private_key)) => Some(TlsFiles { certificates, private_key }),
         (None, None) => None,
         _ => {
-            return Err(Failure::new(codes::INVALID_TLS, "a certificate needs its key and a key its certificate")
-                .hint("name both: --tls-cert chain.pem --tls-key key.pem"));
+            return Err(Failure::new(
+                codes::INVALID_TLS,
+                "a certificate needs its key and a key its certificate",
+            )
+            .hint("name both: --tls-cert chain.pem --tls-key key.pem"));
         }
     };
     let roles = match config.text("server.role") {
@@ -136,13 +139,21 @@ fn reachable(addr: SocketAddr) -> SocketAddr {
 }
 
 /// Says where it listens and what to try.
-async fn greet(url: &str, target: &Target, store: &dyn Store, config: &Config, output: &Output) -> Result<()> {
+async fn greet(
+    url: &str,
+    target: &Target,
+    store: &dyn Store,
+    config: &Config,
+    output: &Output,
+) -> Result<()> {
     let keys = tidegate_server::keys::list(store, parse::now()).await?;
     let live = keys.iter().filter(|k| k.revoked_at.is_none()).count() as u64;
     let role = config.text("server.role").unwrap_or_default();
     let shown = target.shown();
     if output.json {
-        return print(&(json!({ "url": url, "store": shown, "role": role, "keys": live }).to_string() + "\n"));
+        return print(
+            &(json!({ "url": url, "store": shown, "role": role, "keys": live }).to_string() + "\n"),
+        );
     }
     let style = output.style;
     let who = match live {
@@ -150,15 +161,16 @@ async fn greet(url: &str, target: &Target, store: &dyn Store, config: &Config, o
         1 => "1 key may be used.".into(),
         n => format!("{n} keys may be used."),
     };
-    let key = if keys.is_empty() { "" } else { " --key tg_…" };
+    let key = if keys.is_empty() { "" } else { " TIDEGATE_KEY=tg_…" };
     let (name, at) = (style.bold("tidegate"), style.bold(url));
     let version = env!("CARGO_PKG_VERSION");
-    let next = style.bold("Try, in other terminals");
+    let next = style.bold("Try in another terminal");
     print(&format!(
         "{name} {version} serves {shown} at {at} (role {role})\n{who}\n\n{next}\n  \
-         1. tidegate work --kind hello --exec cat --store {url}{key}\n  \
-         2. tidegate enqueue hello --data '{{\"name\":\"you\"}}' --store {url}{key}\n  \
-         3. tidegate top --store {url}{key}\n\nCtrl-C lets requests finish; twice stops now.\n"
+         export TIDEGATE_STORE={url}{key}\n  \
+         tidegate work --kind hello --exec cat &\n  \
+         tidegate enqueue hello --data '{{\"name\":\"you\"}}'\n  \
+         tidegate top\n\nCtrl-C lets requests finish; twice stops now.\n"
     ))
 }
 
@@ -222,7 +234,9 @@ mod tests {
 
     #[test]
     fn addresses_may_be_names() {
-        assert!(address("127.0.0.1:0").is_ok() && address("localhost:1").is_ok() && address("[::1]:1").is_ok());
+        assert!(
+            address("127.0.0.1:0").is_ok() && address("localhost:1").is_ok() && address("[::1]:1").is_ok()
+        );
         for bad in ["", "7433", "127.0.0.1", "127.0.0.1:99999"] {
             assert_eq!(address(bad).unwrap_err().code(), codes::INVALID_SETTING, "{bad}");
         }

@@ -37,7 +37,9 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<()> {
 pub(crate) fn man(args: &ManArgs, output: &Output) -> Result<()> {
     std::fs::create_dir_all(&args.dir)?;
     clap_mangen::generate_to(Cli::command(), &args.dir)?;
-    let ours = |e: io::Result<std::fs::DirEntry>| e.is_ok_and(|e| e.file_name().to_string_lossy().starts_with("tidegate"));
+    let ours = |e: io::Result<std::fs::DirEntry>| {
+        e.is_ok_and(|e| e.file_name().to_string_lossy().starts_with("tidegate"))
+    };
     let pages = std::fs::read_dir(&args.dir)?.filter_map(|e| ours(e).then_some(())).count();
     let dir = args.dir.display().to_string();
     output.answer(&json!({ "dir": dir, "pages": pages }), || {

@@ -83,7 +83,10 @@ pub(crate) async fn run(args: TailArgs, config: &Config, output: &Output) -> Res
     let target = data::target(config)?;
     if !target.is_shared() {
         let what = match target {
-            Target::Directory(dir) => format!("{} is an embedded directory: only its own process hears what happens in it", dir.display()),
+            Target::Directory(dir) => format!(
+                "{} is an embedded directory: only its own process hears what happens in it",
+                dir.display()
+            ),
             _ => "only the process itself hears what happens in its memory".into(),
         };
         return Err(Failure::new(codes::INVALID_REQUEST, what)
@@ -105,7 +108,11 @@ pub(crate) async fn run(args: TailArgs, config: &Config, output: &Output) -> Res
             Delivery::Gap => output.note("… some events were missed; what follows is newer"),
             Delivery::Events(events) => {
                 let mut text = String::new();
-                for (id, event) in events.iter().filter(|(_, e)| wanted.fits(e)).take(usize::try_from(left).unwrap_or(usize::MAX)) {
+                for (id, event) in events
+                    .iter()
+                    .filter(|(_, e)| wanted.fits(e))
+                    .take(usize::try_from(left).unwrap_or(usize::MAX))
+                {
                     left -= 1;
                     text += &if output.json { json_line(*id, event)? } else { line(event, output.style) };
                     text.push('\n');
@@ -155,7 +162,8 @@ fn line(event: &JobEvent, style: Style) -> String {
         Happened::Completed | Happened::Released | Happened::Stalled | Happened::Cancelled => String::new(),
     };
     let tenant = event.tenant.as_ref().map_or(String::new(), |t| format!("  {t}"));
-    let text = format!("{}  {name}  {}  {}{tenant}  {}", clock(event.at), event.id, event.kind, clean(&detail));
+    let text =
+        format!("{}  {name}  {}  {}{tenant}  {}", clock(event.at), event.id, event.kind, clean(&detail));
     text.trim_end().to_owned()
 }
 

@@ -70,7 +70,8 @@ impl Picture {
 
     fn lines(&self, store: &str, output: &Output, height: usize) -> Vec<String> {
         let (style, width) = (output.style, output.width.unwrap_or(80));
-        let clock = jiff::Timestamp::from_millisecond(self.now.0).map_or_else(|_| String::new(), |t| t.strftime("%H:%M:%SZ").to_string());
+        let clock = jiff::Timestamp::from_millisecond(self.now.0)
+            .map_or_else(|_| String::new(), |t| t.strftime("%H:%M:%SZ").to_string());
         let title = cut(&format!("tidegate top  {}", clean(store)), width.saturating_sub(clock.len() + 2));
         let gap = width.saturating_sub(width_of(&title) + clock.len());
         let Totals { ready, scheduled, running, dead, .. } = self.totals;
@@ -84,7 +85,11 @@ impl Picture {
             grouped(dead),
             self.per_second
         );
-        let mut lines = vec![format!("{}{}{clock}", style.bold(&title), " ".repeat(gap)), cut(&facts, width), String::new()];
+        let mut lines = vec![
+            format!("{}{}{clock}", style.bold(&title), " ".repeat(gap)),
+            cut(&facts, width),
+            String::new(),
+        ];
         let seen = workers::table(&self.workers, self.now).render(output);
         let seen: Vec<&str> = if self.workers.is_empty() { vec![] } else { seen.lines().collect() };
         // Workers get a third of the screen at most; queues what is left.
@@ -163,9 +168,12 @@ async fn live(store: &dyn Store, name: &str, interval: Duration, output: &Output
         }
         let (width, height) = terminal::size().map_or((80, 24), |(w, h)| (usize::from(w), usize::from(h)));
         let output = Output { width: Some(width), ..*output };
-        let mut lines = last.as_ref().map(|p| p.lines(name, &output, height.saturating_sub(1))).unwrap_or_default();
+        let mut lines =
+            last.as_ref().map(|p| p.lines(name, &output, height.saturating_sub(1))).unwrap_or_default();
         let foot = match &trouble {
-            Some(failure) => output.style.red(&cut(&format!("{}: {}", failure.code(), failure.message()), width)),
+            Some(failure) => {
+                output.style.red(&cut(&format!("{}: {}", failure.code(), failure.message()), width))
+            }
             None => output.style.dim("q quits"),
         };
         lines.truncate(height.saturating_sub(1));
@@ -226,7 +234,9 @@ impl Keys {
         let ended = over.clone();
         tokio::task::spawn_blocking(move || {
             while !ended.load(Ordering::Relaxed) {
-                let key = match event::poll(KEYS).and_then(|ready| if ready { event::read().map(Some) } else { Ok(None) }) {
+                let key = match event::poll(KEYS)
+                    .and_then(|ready| if ready { event::read().map(Some) } else { Ok(None) })
+                {
                     Ok(None) => continue,
                     Ok(Some(event)) => meaning(&event),
                     // The terminal is gone.

@@ -63,10 +63,10 @@ async fn ls(config: &Config, output: &Output) -> Result<()> {
 /// Who is alive, as a table.
 pub(crate) fn table(seen: &[Seen], now: Timestamp) -> Table {
     let mut table = Table::new(vec![
-        Column::text("NAME", 14),
+        Column::fixed("NAME"),
         Column::fixed("ROLE"),
         Column::number("RUNNING"),
-        Column::text("QUEUES", 10),
+        Column::text("SERVES", 10),
         Column::text("HOST", 8).optional(3),
         Column::number("PID").optional(2),
         Column::fixed("VERSION").optional(1),

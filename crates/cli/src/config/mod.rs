@@ -170,8 +170,11 @@ fn found_file(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
 
 fn read_file(path: &Path) -> Result<Vec<file::Entry>> {
     let text = file::read(path).map_err(|e| {
-        Failure::new(codes::INVALID_REQUEST, format!("the configuration {} could not be read: {e}", path.display()))
-            .hint("check the path in --config or TIDEGATE_CONFIG")
+        Failure::new(
+            codes::INVALID_REQUEST,
+            format!("the configuration {} could not be read: {e}", path.display()),
+        )
+        .hint("check the path in --config or TIDEGATE_CONFIG")
     })?;
     file::parse(&text).map_err(|problems| {
         let shown = path.display();

@@ -180,7 +180,8 @@ pub(crate) fn find(key: &str) -> Option<&'static Setting> {
 
 /// Sections of the file.
 pub(crate) fn sections() -> impl Iterator<Item = &'static str> {
-    let mut seen: Vec<&'static str> = SETTINGS.iter().filter_map(|s| Some(s.key.split_once('.')?.0)).collect();
+    let mut seen: Vec<&'static str> =
+        SETTINGS.iter().filter_map(|s| Some(s.key.split_once('.')?.0)).collect();
     seen.dedup();
     seen.into_iter()
 }
@@ -193,7 +194,9 @@ impl Holds {
             Self::Store => "a directory, sqlite:PATH, postgres://… or http://…".into(),
             Self::Path => "a path".into(),
             Self::Count(from, to) => format!("a whole number from {from} to {to}"),
-            Self::Span(from, to) => format!("a span such as \"30s\", from {} to {}", Millis(from), Millis(to)),
+            Self::Span(from, to) => {
+                format!("a span such as \"30s\", from {} to {}", Millis(from), Millis(to))
+            }
             Self::Word(words) => format!("one of {}", words.join(", ")),
             Self::Names => "a list of names".into(),
         }

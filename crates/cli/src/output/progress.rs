@@ -1,8 +1,8 @@
 //! Progress of bulk work: a bar with rate and time left on a terminal, nothing elsewhere. Ctrl-C stops between two
 //! steps, never inside one.
 
-use std::io::{self, IsTerminal};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::io::{self, IsTerminal};
 use tidegate_core::why::grouped;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

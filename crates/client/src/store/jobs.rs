@@ -16,11 +16,11 @@ use tidegate_store::{Error, Jobs, Result};
 use tidegate_wire::claims::{HeartbeatReply, HeartbeatRequest, ReportReply, ReportRequest};
 use tidegate_wire::settlements::{self, SettleReply, SettleRequest};
 use tidegate_wire::{Lease, jobs, why};
-use tokio::time::Instant;
 
 use crate::RemoteStore;
 use crate::call::{Call, Reply};
 use crate::combine::Batch;
+use crate::skew::Sent;
 
 /// Outcomes and bytes of results in one request; more go in the next. A server accepts about twice as much.
 const SETTLE: (usize, usize) = (5_000, 8 << 20);
@@ -55,7 +55,7 @@ impl Jobs for RemoteStore {
         Ok(replies)
     }
 
-    async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>> {
+    async fn heartbeat(&self, leases: Vec<LeaseId>, _now: Timestamp) -> Result<Vec<Beat>> {
         if leases.is_empty() {
             return Ok(vec![]);
         }
@@ -63,15 +63,10 @@ impl Jobs for RemoteStore {
         // Tried for half the time to the next one, so that a short loss of the server costs no lease.
         let within = self.beat_within();
         let call = Call::post("/v1/heartbeats", &request)?.within(within).patient(within);
-        let sent = Instant::now();
+        let sent = Sent::now();
         let reply: HeartbeatReply = self.caller.read(call).await?;
-        let shift = self.polls.skew().learn(now, sent.elapsed(), reply.now.0);
-        let beats = reply.beats.into_iter().map(|beat| {
-            let mut beat = Beat::from(beat);
-            beat.until = beat.until.map(|t| shift.local(t));
-            beat
-        });
-        Ok(beats.collect())
+        self.skew.learn(sent, reply.now.0);
+        Ok(reply.beats.into_iter().map(Beat::from).collect())
     }
 
     async fn report(&self, reports: Vec<Report>, _now: Timestamp) -> Result<Vec<bool>> {
@@ -139,12 +134,7 @@ impl RemoteStore {
             let text = format!("{count} outcomes were sent and {} answered", reply.settled.len());
             return Err(Error::new(codes::SERVER_MISMATCH, text));
         }
-        let shift = self.polls.skew().known();
-        let settled = reply.settled.into_iter().map(|s| match Settled::from(s) {
-            Settled::Again(at) => Settled::Again(shift.local(at)),
-            other => other,
-        });
-        Ok(settled.collect())
+        Ok(reply.settled.into_iter().map(Settled::from).collect())
     }
 }
 

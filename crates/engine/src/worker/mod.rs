@@ -183,7 +183,12 @@ impl Worker {
     /// assert_eq!(worker.run_until_idle().await?.completed, 1);
     /// # Ok(()) }
     /// ```
-    pub fn handle_kind<F, Fut>(mut self, kind: impl AsRef<str>, settings: Option<KindSettings>, handler: F) -> Self
+    pub fn handle_kind<F, Fut>(
+        mut self,
+        kind: impl AsRef<str>,
+        settings: Option<KindSettings>,
+        handler: F,
+    ) -> Self
     where
         F: Fn(Context) -> Fut + Send + Sync + 'static,
         Fut: Future + Send + 'static,

@@ -73,7 +73,7 @@ fn configuration(config: &Config) -> Check {
         Some(file) => format!("{} is right", file.display()),
         None => "no file".into(),
     };
-    Check::ok("config", format!("{from}; {} differ from the defaults", plural(said as u64, "setting")))
+    Check::ok("config", format!("{from}; {} by file, environment or flag", plural(said as u64, "setting")))
 }
 
 fn files() -> Check {
@@ -81,7 +81,9 @@ fn files() -> Check {
         Some(n) if n < FILES => Check::warn(
             "files",
             format!("this process may open {n} files"),
-            format!("raise it for servers and busy workers: `ulimit -n {FILES}`, or LimitNOFILE= in the unit"),
+            format!(
+                "raise it for servers and busy workers: `ulimit -n {FILES}`, or LimitNOFILE= in the unit"
+            ),
         ),
         Some(n) => Check::ok("files", format!("this process may open {n} files")),
         None => Check::ok("files", "any number of open files"),
@@ -93,14 +95,22 @@ fn disk(dir: &Path) -> Check {
     let place = dir.ancestors().find(|p| p.exists()).filter(|p| !p.as_os_str().is_empty());
     let stat = match rustix::fs::statvfs(place.unwrap_or(Path::new("."))) {
         Ok(stat) => stat,
-        Err(e) => return Check::warn("disk", format!("cannot be asked: {e}"), "check the path and its rights"),
+        Err(e) => {
+            return Check::warn("disk", format!("cannot be asked: {e}"), "check the path and its rights");
+        }
     };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let percent = stat.f_bavail * 100 / stat.f_blocks.max(1);
     let found = format!("{:.1} GB free ({percent} %)", free as f64 / 1e9);
     match free {
-        _ if free < DISK_BYTES.1 => Check::fail("disk", found, "free some space now: a full disk stops every write"),
-        _ if free < DISK_BYTES.0 => Check::warn("disk", found, "free some space, or shorten what queues keep: `tidegate queues set NAME --retention-age 1h`"),
+        _ if free < DISK_BYTES.1 => {
+            Check::fail("disk", found, "free some space now: a full disk stops every write")
+        }
+        _ if free < DISK_BYTES.0 => Check::warn(
+            "disk",
+            found,
+            "free some space, or shorten what queues keep: `tidegate queues set NAME --retention-age 1h`",
+        ),
         _ => Check::ok("disk", found),
     }
 }
@@ -113,7 +123,7 @@ async fn open(target: &Target, config: &Config, checks: &mut Vec<Check>) -> Resu
         let asked = parse::now();
         let about = store.about().await?;
         let took = parse::now().since(asked);
-        checks.push(Check::ok("store", format!("{} answers in {}", target.shown(), Millis(took))));
+        checks.push(Check::ok("store", format!("{} answers in {took} ms", target.shown())));
         checks.push(versions(&about.version));
         checks.push(clock(about.now.0, asked.plus_ms(took / 2)));
         checks.push(match about.key {
@@ -122,9 +132,23 @@ async fn open(target: &Target, config: &Config, checks: &mut Vec<Check>) -> Resu
         });
         return Ok(Arc::new(store));
     }
+    if let Target::Postgres(url) = target {
+        let store = data::postgres(url, false).await?;
+        let now = parse::now();
+        let health = store.health(now).await?;
+        let listening = if health.listening { "" } else { ", without LISTEN" };
+        let found = format!("{} answers in {:.1} ms{listening}", target.shown(), health.round_trip_ms);
+        checks.push(Check::ok("store", found));
+        checks.push(Check::ok("version", format!("Postgres {}", health.server_version)));
+        checks.push(clock(now.plus_ms(health.clock_ahead_ms), now));
+        for warning in health.warnings {
+            checks.push(Check::warn("database", warning, "look at pg_stat_activity and at the server's log"));
+        }
+        return Ok(Arc::new(store));
+    }
     let data = data::existing(config).await?;
     let took = started.elapsed().as_millis() as i64;
-    checks.push(Check::ok("store", format!("{} opened in {}", target.shown(), Millis(took))));
+    checks.push(Check::ok("store", format!("{} opened in {took} ms", target.shown())));
     Ok(data.store)
 }
 
@@ -133,17 +157,28 @@ fn versions(server: &str) -> Check {
     if server == ours {
         Check::ok("version", format!("the server is of this version, {server}"))
     } else {
-        Check::warn("version", format!("the server is {server}, this program is {ours}"), "use the same version on both sides")
+        Check::warn(
+            "version",
+            format!("the server is {server}, this program is {ours}"),
+            "use the same version on both sides",
+        )
     }
 }
 
 fn clock(theirs: Timestamp, ours: Timestamp) -> Check {
     let off = theirs.since(ours);
-    let found = format!("{} off the server's", Millis(off.abs()));
+    let found = match off.abs() {
+        ms if ms < SKEW_MS.0 => format!("{ms} ms off the server's"),
+        ms => format!("{} {} the server's", Millis(ms), if off > 0 { "behind" } else { "ahead of" }),
+    };
     match off.abs() {
         n if n < SKEW_MS.0 => Check::ok("clock", found),
         n if n < SKEW_MS.1 => Check::warn("clock", found, "let NTP set the clocks of both machines"),
-        _ => Check::fail("clock", found, "let NTP set the clocks of both machines: times and leases go by them"),
+        _ => Check::fail(
+            "clock",
+            found,
+            "let NTP set the clocks of both machines: times and leases go by them",
+        ),
     }
 }
 
@@ -169,16 +204,25 @@ async fn inside(store: &dyn Store, checks: &mut Vec<Check>) {
 async fn writing(store: &dyn Store) -> Result<Check> {
     let now = parse::now();
     let key = format!("doctor-{}", std::process::id());
-    let record = Record { shelf: Shelf::Orders, key: key.clone(), body: "{}".into(), expires: Some(now.plus_ms(10_000)) };
+    let record = Record {
+        shelf: Shelf::Orders,
+        key: key.clone(),
+        body: "{}".into(),
+        expires: Some(now.plus_ms(10_000)),
+    };
     let started = Instant::now();
     store.put_record(record, now).await?;
     let took = started.elapsed().as_millis() as i64;
     store.delete_record(Shelf::Orders, key).await?;
-    let found = format!("a write is durable after {}", Millis(took));
+    let found = format!("a write is durable after {took} ms");
     Ok(if took < SLOW_MS {
         Check::ok("writing", found)
     } else {
-        Check::warn("writing", found, "a slow disk or database bounds everything; try `tidegate bench jobs` beside it")
+        Check::warn(
+            "writing",
+            found,
+            "a slow disk or database bounds everything; try `tidegate bench jobs` beside it",
+        )
     })
 }
 
@@ -195,7 +239,11 @@ async fn queues(store: &dyn Store) -> Result<Check> {
         Check::ok("queues", found)
     } else {
         let found = format!("{found}; jobs wait for more than 10 m and none runs in {}", late.join(", "));
-        Check::warn("queues", found, "start a worker that serves them; `tidegate workers ls` shows who is alive")
+        Check::warn(
+            "queues",
+            found,
+            "start a worker that serves them; `tidegate workers ls` shows who is alive",
+        )
     })
 }
 
@@ -207,7 +255,8 @@ async fn parks(store: &dyn Store) -> Result<Check> {
         let found = format!("{} is parked by {} and does not exist", park.scope, park.by);
         return Ok(Check::warn("parks", found, "`tidegate parks rm` removes it"));
     }
-    let endless: Vec<String> = parks.iter().filter(|p| p.until.is_none()).map(|p| p.scope.to_string()).collect();
+    let endless: Vec<String> =
+        parks.iter().filter(|p| p.until.is_none()).map(|p| p.scope.to_string()).collect();
     let found = format!("{} in force", plural(parks.len() as u64, "park"));
     Ok(if endless.is_empty() {
         Check::ok("parks", found)
@@ -222,7 +271,8 @@ async fn leases(store: &dyn Store) -> Result<Check> {
     let query = JobQuery { states: vec![State::Running], limit: RUNNING, ..JobQuery::default() };
     let running = store.search(query).await?.jobs;
     let now = parse::now();
-    let ended = running.iter().filter(|j| j.held.as_ref().is_some_and(|h| now.since(h.until) > 5_000)).count();
+    let ended =
+        running.iter().filter(|j| j.held.as_ref().is_some_and(|h| now.since(h.until) > 5_000)).count();
     let oldest = running.iter().filter_map(|j| j.held.as_ref().map(|h| h.since)).min();
     let since = oldest.map_or(String::new(), |t| format!(", the oldest since {}", short_when(t, now)));
     let found = format!("{} running{since}", plural(running.len() as u64, "job"));
@@ -266,7 +316,11 @@ async fn alive(store: &dyn Store) -> Result<Check> {
         Check::warn("alive", found, "start a worker: `tidegate work --help`, or your own program's")
     } else if versions.len() > 1 {
         let list = versions.into_iter().collect::<Vec<_>>().join(" and ");
-        Check::warn("alive", format!("{found}, of versions {list}"), "finish the upgrade: `tidegate workers ls` shows who is behind")
+        Check::warn(
+            "alive",
+            format!("{found}, of versions {list}"),
+            "finish the upgrade: `tidegate workers ls` shows who is behind",
+        )
     } else if !draining.is_empty() {
         Check::ok("alive", format!("{found}; draining: {}", draining.join(", ")))
     } else {

@@ -75,7 +75,8 @@ impl<'a> Records<'a> {
             return Ok(None);
         }
         let line = record.position().map_or(0, csv::Position::line);
-        let (columns, header) = self.header.as_ref().map(|(c, h)| (c.as_slice(), h.as_str())).unwrap_or_default();
+        let (columns, header) =
+            self.header.as_ref().map(|(c, h)| (c.as_slice(), h.as_str())).unwrap_or_default();
         let job = job(&self.common, columns, header, &record, line).map_err(|f| (line, f))?;
         Ok(Some(Row { line, job }))
     }
@@ -151,8 +152,11 @@ fn job(
     }
     let data = match (whole, fields.is_empty()) {
         (Some(_), false) => {
-            return Err(Failure::new(codes::INVALID_REQUEST, "a row has @data and other columns for its payload")
-                .hint("either @data holds the whole payload, or the columns are its fields"));
+            return Err(Failure::new(
+                codes::INVALID_REQUEST,
+                "a row has @data and other columns for its payload",
+            )
+            .hint("either @data holds the whole payload, or the columns are its fields"));
         }
         (Some(data), true) => data,
         (None, true) => "null".into(),

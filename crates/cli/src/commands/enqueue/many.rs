@@ -80,7 +80,11 @@ pub(super) async fn run(many: Many, config: &Config, output: &Output) -> Result<
 }
 
 fn open(source: &str) -> Result<Box<dyn BufRead + Send>> {
-    if source == "-" { Ok(Box::new(BufReader::new(io::stdin()))) } else { Ok(Box::new(BufReader::new(super::open(source)?))) }
+    if source == "-" {
+        Ok(Box::new(BufReader::new(io::stdin())))
+    } else {
+        Ok(Box::new(BufReader::new(super::open(source)?)))
+    }
 }
 
 fn nothing(source: &str) -> Failure {
@@ -92,7 +96,8 @@ fn nothing(source: &str) -> Failure {
 fn survey(many: &Many) -> Result<Survey> {
     let mut survey = Survey::default();
     for row in rows::read(open(&many.source)?, many.format, many.common.clone()) {
-        let refuse = |line, f: Failure| f.detail(format!("in line {line} of {}; nothing was stored", many.source));
+        let refuse =
+            |line, f: Failure| f.detail(format!("in line {line} of {}; nothing was stored", many.source));
         let Row { line, job } = row.map_err(|(line, f)| refuse(line, f))?;
         survey.rows += 1;
         survey.kinds.entry(job.kind).or_insert(line);
@@ -101,7 +106,10 @@ fn survey(many: &Many) -> Result<Survey> {
         }
         if survey.kinds.len().max(survey.queues.len()) > NAMES_MAX {
             let most = grouped(NAMES_MAX as u64);
-            return Err(refuse(line, Failure::new(codes::INVALID_BATCH, format!("it names more than {most} kinds or queues"))));
+            return Err(refuse(
+                line,
+                Failure::new(codes::INVALID_BATCH, format!("it names more than {most} kinds or queues")),
+            ));
         }
     }
     if survey.rows == 0 { Err(nothing(&many.source)) } else { Ok(survey) }
@@ -121,7 +129,10 @@ async fn known(store: &dyn Store, survey: &Survey, source: &str) -> Result<()> {
     let queues = store.settings().await?;
     for (queue, line) in &survey.queues {
         if !queues.iter().any(|(name, _)| name == queue) {
-            return Err(place(line, Failure::new(codes::UNKNOWN_QUEUE, format!("there is no queue {queue}"))));
+            return Err(place(
+                line,
+                Failure::new(codes::UNKNOWN_QUEUE, format!("there is no queue {queue}")),
+            ));
         }
     }
     Ok(())
@@ -192,8 +203,12 @@ fn located(error: tidegate_store::Error, lines: &[u64], many: &Many) -> Failure 
     });
     let source = &many.source;
     match (place, lines) {
-        (Some((line, what)), _) => Failure::new(error.code, what).detail(format!("in line {line} of {source}")),
-        (None, [first, .., last]) => Failure::from(error).detail(format!("in lines {first} to {last} of {source}")),
+        (Some((line, what)), _) => {
+            Failure::new(error.code, what).detail(format!("in line {line} of {source}"))
+        }
+        (None, [first, .., last]) => {
+            Failure::from(error).detail(format!("in lines {first} to {last} of {source}"))
+        }
         (None, [line]) => Failure::from(error).detail(format!("in line {line} of {source}")),
         (None, []) => error.into(),
     }
@@ -211,7 +226,11 @@ fn resumable(failure: Failure, many: &Many, tally: &Tally) -> Failure {
         "ids are derived from each line and its number, so what is stored is recognised and not stored twice",
     );
     let again = if many.source == "-" { "send the same input again" } else { "run the same command again" };
-    failure.hint(if interrupted { format!("{again} to go on") } else { format!("mend it, then {again} to go on") })
+    failure.hint(if interrupted {
+        format!("{again} to go on")
+    } else {
+        format!("mend it, then {again} to go on")
+    })
 }
 
 fn answer(tally: &Tally, many: &Many, output: &Output) -> Result<()> {

@@ -99,7 +99,10 @@ impl Iterator for Lines<'_> {
             let read = self.source.by_ref().take(READ_MAX).read_line(&mut text);
             let failed = match read {
                 Ok(0) => return None,
-                Ok(n) if n > LINE_MAX => Failure::new(codes::INVALID_PAYLOAD, "the payload is not acceptable: the line is too long"),
+                Ok(n) if n > LINE_MAX => Failure::new(
+                    codes::INVALID_PAYLOAD,
+                    "the payload is not acceptable: the line is too long",
+                ),
                 Ok(_) if text.trim().is_empty() => continue,
                 Ok(_) => match self.parse(text.trim()) {
                     Ok(job) => return Some(Ok(Row { line: self.line, job })),
@@ -119,8 +122,9 @@ impl Lines<'_> {
             return Err(InvalidPayload::TooDeep.into());
         }
         let spec: Spec = serde_json::from_str(text).map_err(|e| {
-            Failure::new(codes::INVALID_REQUEST, format!("a job could not be read: {e}"))
-                .hint("a line looks like {\"kind\":\"invoice.send\",\"data\":{\"order\":7},\"tenant\":\"acme\"}")
+            Failure::new(codes::INVALID_REQUEST, format!("a job could not be read: {e}")).hint(
+                "a line looks like {\"kind\":\"invoice.send\",\"data\":{\"order\":7},\"tenant\":\"acme\"}",
+            )
         })?;
         let data = spec.data.as_ref().map_or("null", |d| d.get());
         self.common.job(&spec, data, self.line, "", text)
@@ -141,10 +145,18 @@ mod tests {
         let text = "{\"data\":1}\n\n{\"data\":1}\n{\"data\":2}\n";
         let first = ids(text, Format::Jsonl, "");
         assert_eq!(first, ids(text, Format::Jsonl, ""));
-        assert_eq!(ids(&format!("{text}{{\"data\":3}}\n"), Format::Jsonl, "")[..3], first[..], "a file may grow");
+        assert_eq!(
+            ids(&format!("{text}{{\"data\":3}}\n"), Format::Jsonl, "")[..3],
+            first[..],
+            "a file may grow"
+        );
         assert_ne!(first[0], first[1], "equal rows stay two jobs");
         assert_ne!(ids(text, Format::Jsonl, "again")[0], first[0]);
         let csv = "order\n7\n";
-        assert_ne!(ids(csv, Format::Csv, ""), ids("number\n7\n", Format::Csv, ""), "another header, another job");
+        assert_ne!(
+            ids(csv, Format::Csv, ""),
+            ids("number\n7\n", Format::Csv, ""),
+            "another header, another job"
+        );
     }
 }

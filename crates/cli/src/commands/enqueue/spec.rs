@@ -96,8 +96,11 @@ impl Spec {
             Some("hasten") => OnConflict::Hasten,
             Some(other) => {
                 let shown: String = other.chars().take(40).collect();
-                return Err(Failure::new(codes::INVALID_REQUEST, format!("{shown:?} is not a conflict mode"))
-                    .hint("use keep, replace or hasten"));
+                return Err(Failure::new(
+                    codes::INVALID_REQUEST,
+                    format!("{shown:?} is not a conflict mode"),
+                )
+                .hint("use keep, replace or hasten"));
             }
         };
         Ok(Some(Unique { key: UniqueKey::new(key)?, scope, on_conflict }))

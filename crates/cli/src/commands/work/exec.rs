@@ -36,7 +36,8 @@ impl Command {
     pub(super) async fn run(&self, cx: &Context) -> Outcome {
         let mut child = self.spawn(cx)?;
         let group = Group::of(&child);
-        let (Some(input), Some(output), Some(errors)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        let (Some(input), Some(output), Some(errors)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err(Failure::logic("NO_PIPE", "the command has no pipes"));
         };
@@ -66,7 +67,8 @@ impl Command {
     }
 
     fn spawn(&self, cx: &Context) -> Result<Child, Failure> {
-        let (program, args) = self.words.split_first().ok_or_else(|| Failure::config("NO_COMMAND", "no command"))?;
+        let (program, args) =
+            self.words.split_first().ok_or_else(|| Failure::config("NO_COMMAND", "no command"))?;
         let mut command = tokio::process::Command::new(program);
         command
             .args(args)
@@ -86,7 +88,11 @@ impl Command {
                 Failure::config("NOT_RUNNABLE", format!("{program} could not be run: {e}"))
             }
             // Out of processes, memory or files: better later.
-            _ => Failure::new(Category::ResourceUnavailable, "NOT_STARTED", format!("{program} could not be started: {e}")),
+            _ => Failure::new(
+                Category::ResourceUnavailable,
+                "NOT_STARTED",
+                format!("{program} could not be started: {e}"),
+            ),
         })
     }
 

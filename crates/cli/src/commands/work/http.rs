@@ -23,7 +23,8 @@ pub(super) struct Endpoint {
 impl Endpoint {
     pub(super) fn new(url: &str) -> Answer<Self> {
         Client::check(url).map_err(|e| {
-            Refusal::new(codes::INVALID_REQUEST, format!("--url: {e}")).hint("write it like http://127.0.0.1:9000/jobs")
+            Refusal::new(codes::INVALID_REQUEST, format!("--url: {e}"))
+                .hint("write it like http://127.0.0.1:9000/jobs")
         })?;
         let client = Client::new(url.starts_with("https:")).map_err(|e| Refusal::new(codes::INTERNAL, e))?;
         Ok(Self { url: url.to_owned(), client })
@@ -63,7 +64,8 @@ impl Endpoint {
 fn judge(cx: &Context, answer: &Response) -> Outcome {
     let status = answer.status;
     let said = answer.text.lines().next().map_or(String::new(), |l| format!(": {}", cut(l)));
-    let fail = |category| Err(Failure::new(category, format!("HTTP_{status}"), format!("answered {status}{said}")));
+    let fail =
+        |category| Err(Failure::new(category, format!("HTTP_{status}"), format!("answered {status}{said}")));
     match status {
         200..=299 => result(&answer.text),
         429 | 503 if answer.retry_after().is_some() => {

@@ -145,8 +145,11 @@ async fn kinds(
         let found: Vec<_> = known.into_iter().filter(served).map(|k| (k.name, None)).collect();
         let list: Vec<String> = queues.iter().map(ToString::to_string).collect();
         if found.is_empty() {
-            return Err(Failure::new(codes::UNKNOWN_KIND, format!("no kind is registered in {}", list.join(", ")))
-                .hint("name one with --kind, and it is registered"));
+            return Err(Failure::new(
+                codes::UNKNOWN_KIND,
+                format!("no kind is registered in {}", list.join(", ")),
+            )
+            .hint("name one with --kind, and it is registered"));
         }
         return Ok(found);
     }

@@ -1,0 +1,128 @@
+//! One process of many that share a Postgres: `fleet server DATABASE PORT`, `fleet worker ADDRESS DIR NAME`,
+//! `fleet producer ADDRESS DIR JOBS`. A worker ends in three acts at SIGTERM and writes down what was refused.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use tidegate::{Context, Job, Outcome, Tidegate, Worker, done};
+use tidegate_core::seed::Seed;
+use tidegate_ordeal::{Files, Lines, id_of, read};
+use tidegate_server::{Server, ServerOptions};
+
+/// Jobs in one enqueue.
+const BATCH: u64 = 100;
+const CONCURRENCY: usize = 16;
+const LEASE: &str = "2s";
+
+/// Takes 5 to 50 ms and writes down that it ran.
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "ordeal.step", queue = "ordeal")]
+struct Step {
+    number: u64,
+}
+
+/// Takes a second.
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "ordeal.nap", queue = "naps")]
+struct Nap {
+    number: u64,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        ["server", database, port] => server(database, port.parse()?).await,
+        ["worker", address, dir, name] => worker(address, dir.as_ref(), name).await,
+        ["producer", address, dir, jobs] => producer(address, dir.as_ref(), jobs.parse()?).await,
+        ["nap", address, number] => nap(address, number.parse()?).await,
+        _ => bail!("usage: fleet server DATABASE PORT | worker ADDRESS DIR NAME | producer ADDRESS DIR JOBS"),
+    }
+}
+
+/// Connects as soon as there is something to connect to.
+async fn connect(address: &str) -> Result<Tidegate> {
+    for _ in 0..600 {
+        if let Ok(tide) = Tidegate::connect(address).await {
+            return Ok(tide);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Tidegate::connect(address).await.context("nobody answers")
+}
+
+async fn server(database: &str, port: u16) -> Result<()> {
+    let tide = connect(database).await?;
+    let options = ServerOptions { bind: ([127, 0, 0, 1], port).into(), ..ServerOptions::default() };
+    let server = Server::bind(tide.store().clone(), options).await?;
+    server.run(std::future::pending()).await;
+    Ok(())
+}
+
+async fn worker(address: &str, dir: &Path, name: &str) -> Result<()> {
+    let tide = connect(address).await?;
+    let files = Files::under(dir);
+    let runs = Arc::new(Lines::open(&files.runs)?);
+    let (for_step, for_nap) = (runs.clone(), runs.clone());
+    let worker = Worker::new(&tide)
+        .name(name)
+        .handle(move |job: Step, cx: Context| step(job.number, cx, for_step.clone()))
+        .handle(move |job: Nap, cx: Context| rest(job.number, cx, for_nap.clone()))
+        .concurrency(CONCURRENCY)
+        .lease(LEASE);
+    let report = worker.run().await?;
+    runs.add(&[report.stale_refused as i64], "refused")?;
+    Ok(())
+}
+
+/// Enqueues what was not acknowledged yet, under ids that are the same in every process.
+async fn producer(address: &str, dir: &Path, jobs: u64) -> Result<()> {
+    let tide = connect(address).await?;
+    let files = Files::under(dir);
+    let file = Lines::open(&files.acknowledged)?;
+    let mut first = read(&files.acknowledged)?.len() as u64 * BATCH;
+    while first < jobs {
+        let numbers = first..(first + BATCH).min(jobs);
+        let batch = numbers.clone().map(|number| {
+            tide.enqueue(Step { number }).id(id_of(number)).group(format!("g{}", number % 7))
+        });
+        if tide.enqueue_many(batch).await.is_err() {
+            // Nobody answered; sent again, it is the same jobs.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        }
+        file.add(&[first as i64, numbers.count() as i64], "acknowledged")?;
+        first += BATCH;
+    }
+    Ok(())
+}
+
+async fn nap(address: &str, number: u64) -> Result<()> {
+    let tide = connect(address).await?;
+    tide.enqueue(Nap { number }).id(id_of(number)).await?;
+    Ok(())
+}
+
+/// `start NUMBER TOKEN NOW_MS`, and the same with `end`.
+fn note(word: &str, number: u64, cx: &Context, runs: &Lines) -> std::io::Result<()> {
+    runs.add(&[number as i64, cx.fencing_token(), cx.now().0], word)
+}
+
+async fn step(number: u64, cx: Context, runs: Arc<Lines>) -> Outcome {
+    note("start", number, &cx, &runs)?;
+    let ms = 5 + Seed::new(number ^ cx.now().0 as u64).below(46);
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+    note("end", number, &cx, &runs)?;
+    done()
+}
+
+async fn rest(number: u64, cx: Context, runs: Arc<Lines>) -> Outcome {
+    note("start", number, &cx, &runs)?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    note("end", number, &cx, &runs)?;
+    done()
+}
