@@ -163,10 +163,17 @@ impl Leases {
         true
     }
 
-    /// Leases that have expired by `now`, with what they still hold.
-    pub fn expired(&self, now: Timestamp) -> Vec<Lease> {
+    /// Leases that have expired by `now`, with what they still hold: the first, and then as many as hold no more than
+    /// `most` jobs together.
+    pub fn expired(&self, now: Timestamp, most: usize) -> Vec<Lease> {
         let due = self.by_expiry.iter().take_while(|(until, _)| *until <= now);
-        due.filter_map(|(_, id)| self.by_id.get(id).cloned()).collect()
+        let mut jobs = 0;
+        let room = |lease: &&Lease| {
+            let first = jobs == 0;
+            jobs += lease.jobs.len();
+            first || jobs <= most
+        };
+        due.filter_map(|(_, id)| self.by_id.get(id)).take_while(room).cloned().collect()
     }
 
     /// When the next lease expires.

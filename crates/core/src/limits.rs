@@ -34,6 +34,8 @@ pub const MAX_NOTE_BYTES: usize = 1_024;
 pub const MAX_SNOOZES: u32 = 10_000;
 /// Jobs promoted from `scheduled` to `ready` in one step, so that a claim stays short when a million come due at once.
 pub const PROMOTE_BATCH: usize = 1_000;
+/// Jobs taken from expired leases in one step, at least one lease: a claim stays short when many workers died at once.
+pub const RESCUE_BATCH: usize = 5_000;
 /// Shortest and longest lease.
 pub const LEASE_MS: std::ops::RangeInclusive<i64> = 1_000..=3_600_000;
 /// Lease time where the worker names none.

@@ -24,13 +24,16 @@ pub(crate) struct Batch {
     pub(crate) events: (u64, Vec<JobEvent>),
 }
 
+/// Commits the disk may be behind before the writer waits for it: a disk that hangs must not fill the memory.
+const BEHIND: usize = 64;
+
 /// Stands for the disk: held while it is synced. Tests hold it, or say what it answers, to see who waits.
 pub(crate) type Disk = Arc<Mutex<Option<Error>>>;
 
 /// The writer's end.
 pub(crate) struct Syncer {
     /// `None`: nothing waits for the disk, for tests.
-    batches: Option<mpsc::Sender<Batch>>,
+    batches: Option<mpsc::SyncSender<Batch>>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -41,7 +44,8 @@ struct Shared {
     waiting: AtomicUsize,
     /// Callers answered since the writer last asked: they may be back in a moment.
     answered: AtomicUsize,
-    /// Why the log could not be synced.
+    /// Why the log could not be synced. The system reports a lost write once; from then on nothing is answered well until
+    /// the writer has put everything into the database file.
     failure: Mutex<Option<Error>>,
 }
 
@@ -57,7 +61,7 @@ impl Syncer {
         if !waits {
             return Ok(Self { batches: None, shared, thread: None });
         }
-        let (batches, queue) = mpsc::channel();
+        let (batches, queue) = mpsc::sync_channel(BEHIND);
         let (log, theirs) = (log_of(database), shared.clone());
         let thread = std::thread::Builder::new()
             .name("tidegate-syncer".into())
@@ -93,9 +97,15 @@ impl Syncer {
         self.shared.answered.swap(0, Ordering::AcqRel)
     }
 
-    /// Why the log could not be synced, if it could not: what is on disk is then unknown.
-    pub(crate) fn take_failure(&self) -> Option<Error> {
-        self.shared.failure().take()
+    /// Why the log could not be synced, if it could not: what is on disk is then unknown, and every commit fails until
+    /// [`recovered`](Self::recovered).
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.shared.failure().clone()
+    }
+
+    /// Everything committed is in the database file, and that is on disk.
+    pub(crate) fn recovered(&self) {
+        self.shared.failure().take();
     }
 }
 
@@ -137,11 +147,14 @@ fn serve(log: &Path, queue: &mpsc::Receiver<Batch>, shared: &Shared, disk: &Disk
         batches.extend(queue.try_iter());
         // A commit of claims alone has nobody waiting for the disk; its events only keep their place in line.
         let somebody_waits = batches.iter().any(|b| !b.callers.is_empty());
-        let failed = somebody_waits.then(|| {
+        let failed = shared.failure().clone();
+        let failed = failed.or_else(|| {
+            if !somebody_waits {
+                return None;
+            }
             let mut disk = disk.lock().unwrap_or_else(PoisonError::into_inner);
             disk.take().or_else(|| sync(log).err())
         });
-        let failed = failed.flatten();
         if let Some(error) = &failed {
             // The writer must know before any caller comes back.
             *shared.failure() = Some(error.clone());

@@ -196,7 +196,7 @@ impl Writer {
         database: &Path,
         now: Timestamp,
     ) -> Result<Self> {
-        let machine = rebuild(&open, now)?;
+        let machine = rebuild(&open, now, false)?;
         Ok(Self {
             inbox,
             condition: Condition::Works(machine),
@@ -284,16 +284,18 @@ impl Writer {
 
     /// Rebuilds the machine if it was thrown away. Returns the error that stands in the way.
     fn mend(&mut self) -> Option<Error> {
-        if let Some(error) = self.syncer.take_failure() {
+        let log_in_doubt = self.syncer.failure();
+        if let (Some(error), Condition::Works(_)) = (&log_in_doubt, &self.condition) {
             tracing::warn!(code = %error.code, "The disk did not take the log: {error}");
-            self.condition = Condition::Failed { error, retry_at: Instant::now() };
+            self.condition = Condition::Failed { error: error.clone(), retry_at: Instant::now() };
         }
         let Condition::Failed { error, retry_at } = &self.condition else { return None };
         if Instant::now() < *retry_at {
             return Some(error.clone());
         }
-        match rebuild(&*self.open, self.last_now) {
+        match rebuild(&*self.open, self.last_now, log_in_doubt.is_some()) {
             Ok(machine) => {
+                self.syncer.recovered();
                 tracing::info!("The store works again.");
                 (self.checkpoint_at, self.log_room) = (CHECKPOINT_FRAMES, 0);
                 self.watching = false;
@@ -426,10 +428,21 @@ impl Group {
     }
 }
 
-/// Opens the file and rebuilds the machine from it. What the rebuild itself writes is durable before anything else.
-fn rebuild(open: &dyn Fn() -> Result<SqliteRows>, now: Timestamp) -> Result<Box<SqliteMachine>> {
+/// Opens the file and rebuilds the machine from it. What the rebuild itself writes is durable before anything else. A log
+/// that may have holes on disk is copied into the database file first, all of it, from what the system still has in memory.
+fn rebuild(
+    open: &dyn Fn() -> Result<SqliteRows>,
+    now: Timestamp,
+    log_in_doubt: bool,
+) -> Result<Box<SqliteMachine>> {
     let rebuilt = catch_unwind(AssertUnwindSafe(|| {
         let mut rows = open()?;
+        if log_in_doubt {
+            let LogSize { frames, copied } = rows.checkpoint(Checkpoint::Truncate)?;
+            if copied < frames {
+                return Err(Error::new(codes::STORE_FAILED, "the log could not be copied while others read it"));
+            }
+        }
         rows.begin()?;
         let mut machine = Machine::open(rows, now)?;
         machine.rows_mut().commit()?;

@@ -68,3 +68,33 @@ async fn a_disk_that_fails_is_reported_and_the_store_goes_on() {
     // The first one may or may not have reached the disk; here it did, and like a lost reply it is there.
     assert_eq!(store.totals().await.unwrap().ready, 2);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_failed_sync_fails_every_commit_until_all_is_in_the_file() {
+    let (dir, store, disk) = on_a_held_disk().await;
+    let mut work = store.signals().on_work();
+    let held = disk.lock().unwrap();
+    let mut calls = vec![];
+    for _ in 0..3 {
+        work.mark_unchanged();
+        let store = store.clone();
+        calls.push(tokio::spawn(async move { store.enqueue(vec![job("1")], NOW).await }));
+        work.changed().await.unwrap();
+    }
+    let mut held = held;
+    *held = Some(Error::new(codes::STORE_FAILED, "the disk is gone, on purpose"));
+    drop(held);
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap_err().code, codes::STORE_FAILED, "the log has a hole");
+    }
+    enqueue(&store, job("2")).await;
+    let file = dir.path().join("data/tidegate.db");
+    let conn = rusqlite::Connection::open_with_flags(
+        format!("file:{}?immutable=1", file.display()),
+        rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY | rusqlite::OpenFlags::SQLITE_OPEN_URI,
+    )
+    .unwrap();
+    // Read without its log, the file has what was in doubt.
+    let in_file: i64 = conn.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0)).unwrap();
+    assert_eq!(in_file, 3);
+}

@@ -33,7 +33,7 @@ impl<R: Rows> Machine<R> {
         if self.memory.leases.next_expiry().is_none_or(|t| t > now) {
             return Ok(0);
         }
-        let expired = self.memory.leases.expired(now);
+        let expired = self.memory.leases.expired(now, limits::RESCUE_BATCH);
         self.hint_rescue(expired.iter().flat_map(|lease| &lease.jobs))?;
         let mut rescued = 0;
         for lease in expired {
