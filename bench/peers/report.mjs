@@ -1,6 +1,6 @@
 // Compares benchmark results and prints a table, or JSON with --json.
 //
-//   node report.mjs --tidegate FILE [--peer FILE]... [--flat FILE] [--json]
+//   node report.mjs --tidegate FILE [--peer FILE]... [--flat FILE] [--http FILE] [--json]
 //
 // Of several --peer files the best value of each figure counts.
 
@@ -12,6 +12,7 @@ const { values: args } = parseArgs({
     peer: { type: 'string', multiple: true, default: [] },
     tidegate: { type: 'string' },
     flat: { type: 'string' },
+    http: { type: 'string' },
     json: { type: 'boolean', default: false },
   },
 });
@@ -19,6 +20,7 @@ const { values: args } = parseArgs({
 const peer = best(args.peer.map(load));
 const tide = load(args.tidegate);
 const flat = args.flat ? load(args.flat) : null;
+const http = args.http ? load(args.http) : null;
 const report = new Report();
 
 if (peer) {
@@ -64,8 +66,22 @@ if (flat) {
   report.table('Tidegate with a large backlog, against Tidegate on an empty database', rows);
 }
 
+if (http) {
+  const rows = [['figure', peer ? 'BullMQ, in process' : 'Tidegate, in process', 'Tidegate over HTTP', 'ratio', 'bar', 'verdict']];
+  const other = peer ?? tide;
+  const bar = (at) => (peer ? at : undefined);
+  report.compare(rows, 'http_process', 'process, jobs/s', other.process_per_s, http.process_per_s, '', bar(['>=', 2]));
+  report.compare(rows, 'http_enqueue_single', 'enqueue one by one, jobs/s', other.enqueue_single_per_s, http.enqueue_single_per_s, '', bar(['>=', 0.8]));
+  report.compare(rows, 'http_enqueue_library', '  (by the library)', other.enqueue_single_per_s, http.enqueue_library_per_s, '');
+  report.absolute(rows, 'http_pickup_p99', 'pickup p99, by long poll', http.pickup_ms?.p99, ' ms', ['<=', 3]);
+  rows.push(['lost', show(other.lost), show(http.lost), '', '', '']);
+  rows.push(['duplicated', show(other.duplicated), show(http.duplicated), '', '', '']);
+  report.clean('http_nothing_lost_or_duplicated', http);
+  report.table('Tidegate over HTTP (a server process on SQLite), against the same figures in process', rows);
+}
+
 if (args.json) {
-  const out = { ...(peer ? { peer } : {}), tidegate: tide, ...(flat ? { flat } : {}), ratios: report.ratios, verdicts: report.verdicts };
+  const out = { ...(peer ? { peer } : {}), tidegate: tide, ...(flat ? { flat } : {}), ...(http ? { http } : {}), ratios: report.ratios, verdicts: report.verdicts };
   console.log(JSON.stringify(out, null, 2));
 } else {
   report.print();

@@ -82,7 +82,8 @@ A command gets the payload on standard input and TIDEGATE_JOB_ID, TIDEGATE_KIND,
 TIDEGATE_TENANT, TIDEGATE_GROUP and TIDEGATE_ATTEMPT in its environment. Its standard error is the job's \
 log; the last line of its standard output, if it is JSON, or else all of it, is the result. Exit code 0 \
 is done, 75 means try again later, other codes of sysexits.h have their meaning, and the rest fails as \
-the kind's retry policy says.
+the kind's retry policy says. What opens the store is not in its environment, unless --pass-credentials \
+is given.
 
 An endpoint gets a POST with the payload. 2xx is done, 429 and 503 with Retry-After put the job off, \
 other 4xx are final, 5xx are tried again. The header Idempotency-Key is the job's id.")]

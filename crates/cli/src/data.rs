@@ -93,6 +93,12 @@ pub(crate) struct Data {
 }
 
 impl Data {
+    /// A store that was just opened: its clock is the one to go by.
+    fn opened(store: Arc<dyn Store>, target: Target) -> Self {
+        parse::set_clock_ahead(store.clock_ahead_ms());
+        Self { store, target }
+    }
+
     /// Lets go of it.
     pub(crate) async fn close(&self) -> Result<()> {
         Ok(self.store.close().await?)
@@ -143,7 +149,7 @@ pub(crate) async fn existing(config: &Config) -> Result<Data> {
     let target = target(config)?;
     match &target {
         Target::Directory(dir) if !exists(dir) => Err(no_data(dir)),
-        Target::Postgres(url) => Ok(Data { store: Arc::new(postgres(url, false).await?), target }),
+        Target::Postgres(url) => Ok(Data::opened(Arc::new(postgres(url, false).await?), target)),
         _ => open(target, config).await,
     }
 }
@@ -161,7 +167,7 @@ pub(crate) async fn open(target: Target, config: &Config) -> Result<Data> {
         Target::Remote(_) => Arc::new(remote(config).await?),
         Target::Postgres(url) => Arc::new(postgres(url, true).await?),
     };
-    Ok(Data { store, target })
+    Ok(Data::opened(store, target))
 }
 
 /// Opens the store for a server that will answer at this URL, making it if need be. Whoever tries to open the same
@@ -173,7 +179,7 @@ pub(crate) async fn open_serving(config: &Config, url: Option<String>) -> Result
     };
     let dir = dir.clone();
     let opened = blocking(move || OpenOptions::new().url(url).open(dir, parse::now())).await?;
-    Ok(Data { store: Arc::new(opened.map_err(asked_elsewhere)?), target })
+    Ok(Data::opened(Arc::new(opened.map_err(asked_elsewhere)?), target))
 }
 
 /// A store that is owned by a server can be asked there.
@@ -199,14 +205,16 @@ pub(crate) async fn postgres(url: &str, migrate: bool) -> Result<PgStore> {
     })
 }
 
-/// Connects to the server that is meant.
+/// Connects to the server that is meant, whose clock is the one to go by.
 pub(crate) async fn remote(config: &Config) -> Result<RemoteStore> {
     let options = RemoteOptions {
         key: config.text("key").map(str::to_owned),
         ca: config.text("ca").map(PathBuf::from),
         timeouts: Timeouts { patience: PATIENCE, ..Timeouts::default() },
     };
-    Ok(RemoteStore::connect(config.text("store").unwrap_or_default(), options).await?)
+    let store = RemoteStore::connect(config.text("store").unwrap_or_default(), options).await?;
+    parse::set_clock_ahead(store.clock_ahead_ms());
+    Ok(store)
 }
 
 /// Opens the store that a flag names, if one does, for what must not touch the usual one by accident. It must be

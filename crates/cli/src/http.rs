@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full};
 use hyper::Uri;
 use hyper::body::Bytes;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -28,7 +28,7 @@ pub(crate) struct Request<'a> {
     pub(crate) url: &'a str,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: String,
-    /// Largest answer that is read.
+    /// Largest answer that is read; the rest of a longer one is not.
     pub(crate) max_answer: usize,
 }
 
@@ -38,6 +38,8 @@ pub(crate) struct Response {
     pub(crate) status: u16,
     retry_after: Option<String>,
     pub(crate) text: String,
+    /// There was more: `text` is only the beginning.
+    pub(crate) cut_off: bool,
 }
 
 impl Client {
@@ -75,7 +77,7 @@ impl Client {
         if web { Ok(()) } else { Err(format!("{shown:?} is not an http:// or https:// URL")) }
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the answer, as far as it may go. The status counts however long the answer is.
     pub(crate) async fn send(&self, request: Request<'_>) -> Result<Response, String> {
         let mut built = hyper::Request::builder().method(request.method).uri(request.url);
         for (name, value) in request.headers {
@@ -87,9 +89,18 @@ impl Client {
         let status = answer.status().as_u16();
         let header = answer.headers().get("retry-after").and_then(|v| v.to_str().ok());
         let retry_after = header.map(str::to_owned);
-        let body = Limited::new(answer.into_body(), request.max_answer).collect().await;
-        let body = body.map_err(|e| format!("the answer ({status}) could not be read: {e}"))?.to_bytes();
-        Ok(Response { status, retry_after, text: String::from_utf8_lossy(&body).into_owned() })
+        let (mut body, mut read, mut cut_off) = (answer.into_body(), Vec::new(), false);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|e| format!("the answer ({status}) could not be read: {e}"))?;
+            let Some(data) = frame.data_ref() else { continue };
+            let room = request.max_answer - read.len();
+            read.extend_from_slice(&data[..data.len().min(room)]);
+            if data.len() > room {
+                cut_off = true;
+                break;
+            }
+        }
+        Ok(Response { status, retry_after, text: String::from_utf8_lossy(&read).into_owned(), cut_off })
     }
 }
 
@@ -122,7 +133,7 @@ mod tests {
     use super::*;
 
     fn response(retry_after: &str) -> Response {
-        Response { status: 503, retry_after: Some(retry_after.into()), text: String::new() }
+        Response { status: 503, retry_after: Some(retry_after.into()), text: String::new(), cut_off: false }
     }
 
     #[test]
@@ -130,7 +141,7 @@ mod tests {
         assert_eq!(response("30").retry_after(), Some(Duration::from_secs(30)));
         assert_eq!(response("Fri, 31 Dec 1999 23:59:59 GMT").retry_after(), Some(Duration::ZERO));
         let later = response("Fri, 31 Dec 2100 23:59:59 GMT").retry_after().unwrap();
-        assert!(later > Duration::from_secs(86_400));
+        assert!(later > Duration::from_hours(24));
         assert_eq!(response("soon").retry_after(), None);
     }
 

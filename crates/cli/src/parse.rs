@@ -1,6 +1,7 @@
 //! Text of the command line into checked values, each with the error code that fits.
 
 use std::str::FromStr;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use serde_json::value::RawValue;
 use tidegate_core::codes;
@@ -12,9 +13,23 @@ use tidegate_core::time::{Millis, Timestamp};
 
 use crate::error::{Failure, Result};
 
-/// Now, by the wall clock.
+/// How far the clock of the store that was opened last is ahead of this machine's.
+static AHEAD_MS: AtomicI64 = AtomicI64::new(0);
+
+/// Now, by the clock of the store: what is due, how old something is and when a lease ends is the same wherever a
+/// command runs. Before a store is open it is this machine's clock.
 pub(crate) fn now() -> Timestamp {
+    wall().plus_ms(AHEAD_MS.load(Ordering::Relaxed))
+}
+
+/// Now, by this machine's clock, for comparing it with others.
+pub(crate) fn wall() -> Timestamp {
     Timestamp(jiff::Timestamp::now().as_millisecond())
+}
+
+/// From now on [`now`] goes by a clock that is this far ahead.
+pub(crate) fn set_clock_ahead(ms: i64) {
+    AHEAD_MS.store(ms, Ordering::Relaxed);
 }
 
 /// A fresh id.

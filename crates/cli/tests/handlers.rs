@@ -54,6 +54,37 @@ echo "{\"seen\": $payload}""#,
 }
 
 #[test]
+fn a_command_does_not_see_what_opens_the_store_unless_it_is_passed() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let config = place.file("config.toml", "[worker]\nconcurrency = 3\n");
+    let ran = |more: &[&str]| {
+        let id = enqueue(&place, "hello", "1", &[]);
+        let args = [
+            "work",
+            "--until-idle",
+            "--json",
+            "--kind",
+            "hello",
+            "--exec",
+            "env | grep -E '^(TIDEGATE_|PATH=)' >&2",
+        ];
+        let mut command = place.command(&[&args[..], more].concat());
+        let store = format!("sqlite:{}", place.data().display());
+        command.env("TIDEGATE_STORE", store).env("TIDEGATE_KEY", "tg_secret").env("TIDEGATE_CONFIG", &config);
+        finished(&mut command).ok();
+        job(&place, &id)["log"].to_string()
+    };
+    let names = ["TIDEGATE_STORE=", "TIDEGATE_DATA=", "TIDEGATE_KEY=tg_secret", "TIDEGATE_CONFIG="];
+    let (kept, passed) = (ran(&[]), ran(&["--pass-credentials"]));
+    assert!(kept.contains("TIDEGATE_JOB_ID=") && kept.contains("PATH="), "{kept}");
+    for name in names {
+        assert!(!kept.contains(name), "{name} is in the log");
+        assert!(passed.contains(name), "{name} was not passed");
+    }
+}
+
+#[test]
 fn output_that_is_not_json_is_kept_as_text() {
     let place = Place::default();
     place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
@@ -167,8 +198,31 @@ fn a_stopped_worker_asks_its_commands_to_stop_and_gives_the_jobs_back() {
     assert_eq!((&job["state"], &job["attempt"]), (&"ready".into(), &0.into()), "no attempt is spent");
 }
 
+#[test]
+fn what_ignores_sigterm_does_not_outlive_its_stopped_command() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let pid_file = place.dir.path().join("pid");
+    // The command itself ends at SIGTERM; its child does not.
+    let stubborn =
+        place.file("stubborn.sh", "trap '' TERM\necho $$ > pid.new\nmv pid.new pid\nexec sleep 300\n");
+    let handler = script(&place, &format!("trap 'exit 143' TERM\nsh {stubborn} &\nwait"));
+    enqueue(&place, "hello", "1", &[]);
+    let child =
+        started(&place, &["work", "--kind", "hello", "--exec", &handler, "--drain", "0s", "--grace", "20s"]);
+    wait_for("the start of the command", || pid_file.exists());
+    let stubborn = std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
+    let stubborn = Pid::from_raw(stubborn).unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    wait_for("the end of the command's child", || test_kill_process(stubborn).is_err());
+}
+
 /// Answers each connection with the next of these, and keeps what was sent.
-fn endpoint(answers: Vec<&'static str>) -> (String, std::thread::JoinHandle<Vec<String>>) {
+fn endpoint<A: AsRef<str> + Send + 'static>(
+    answers: Vec<A>,
+) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/jobs", listener.local_addr().unwrap());
     let served = std::thread::spawn(move || {
@@ -191,8 +245,9 @@ fn endpoint(answers: Vec<&'static str>) -> (String, std::thread::JoinHandle<Vec<
             let mut body = vec![0; length];
             reader.read_exact(&mut body).unwrap();
             requests.push(format!("{}\n{}", head.to_ascii_lowercase(), String::from_utf8(body).unwrap()));
-            let close = answer.replacen("\r\n", "\r\nconnection: close\r\n", 1);
-            stream.write_all(close.as_bytes()).unwrap();
+            let close = answer.as_ref().replacen("\r\n", "\r\nconnection: close\r\n", 1);
+            // A client that has read enough may hang up.
+            let _ = stream.write_all(close.as_bytes());
         }
         requests
     });
@@ -218,6 +273,36 @@ fn an_endpoint_gets_the_job_and_its_answer_decides() {
         assert!(sent.contains(part), "{part} is missing: {sent}");
     }
     assert!(sent.contains(&format!("idempotency-key: {}", id.to_ascii_lowercase())), "{sent}");
+}
+
+#[test]
+fn an_answer_that_cannot_be_kept_completes_the_job_without_a_result() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let answer = |status: &str, body: &str| {
+        format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    };
+    let most = tidegate_core::limits::MAX_RESULT_BYTES;
+    // Too long as it is; too long once it is a JSON string; and too long for a refusal, whose status counts too.
+    let (long, quotes) = ("x".repeat(most + 1), "\"".repeat(most));
+    for (answers, code) in [
+        (vec![answer("200 OK", &long)], None),
+        (vec![answer("200 OK", &quotes)], None),
+        (vec![answer("422 No", &long)], Some("HTTP_422")),
+    ] {
+        let (url, served) = endpoint(answers);
+        let id = enqueue(&place, "hello", "1", &["--max-attempts", "1"]);
+        work(&place, &["--kind", "hello", "--url", &url]).ok();
+        served.join().unwrap();
+        let job = job(&place, &id);
+        if let Some(code) = code {
+            assert_eq!(job["dead"]["code"], code);
+            continue;
+        }
+        assert_eq!((&job["state"], &job["result"]), (&"completed".into(), &Value::Null), "{}", job["dead"]);
+        let line = job["log"][0]["line"].as_str().unwrap();
+        assert!(line.starts_with("the endpoint answered 200, and the answer was not kept"), "{line}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::fmt::Write as _;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -61,7 +62,7 @@ fn workers_of_several_processes_share_it_and_are_seen() {
     db.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
     let mut text = String::new();
     for n in 0..200 {
-        text += &format!("{{\"kind\":\"hello\",\"data\":{n}}}\n");
+        writeln!(text, "{{\"kind\":\"hello\",\"data\":{n}}}").unwrap();
     }
     let file = db.place.file("jobs.jsonl", &text);
     let work = |name: &str| {

@@ -65,8 +65,10 @@ fn a_shell_script_handles_jobs_behind_a_server_and_can_be_cancelled_and_drained(
         "case $(cat) in '\"stay\"') trap 'touch {}; exit 1' TERM; echo waiting >&2; while :; do sleep 0.05; done;; esac; echo '\"ok\"'",
         told.display()
     );
-    let mut worker =
-        server.command(&place, &["work", "--kind", "hello", "--exec", &body, "--name", "shell-1", "--json"]);
+    let mut worker = server.command(
+        &place,
+        &["work", "--kind", "hello", "--exec", &body, "--name", "shell-1", "--lease", "3s", "--json"],
+    );
     let mut worker = worker.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for("the registration of the kind", || {
         server.run(&place, &["kinds", "ls", "--json"]).json()["kinds"][0]["name"] == "hello"
@@ -214,4 +216,43 @@ fn what_cannot_be_served_is_said() {
         let ran = place.run(args);
         assert!(ran.err.contains(&format!("error[{code}]")), "{args:?}: {}", ran.err);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_go_by_the_clock_of_the_server() {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicI64;
+    use tidegate_server::{Clock, Server, ServerOptions};
+
+    let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let there = i64::try_from(wall.as_millis()).unwrap() - 3_600_000;
+    let mut options = ServerOptions { bind: ([127, 0, 0, 1], 0).into(), ..ServerOptions::default() };
+    options.clock = Clock::manual(Arc::new(AtomicI64::new(there)));
+    let server = Server::bind(Arc::new(tidegate_store::MemoryStore::new()), options).await.unwrap();
+    let url = format!("http://{}", server.addr());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(server.run(async move {
+        let _ = stopped.await;
+    }));
+    tokio::task::spawn_blocking(move || {
+        let place = Place::default();
+        let run = |args: &[&str]| {
+            let mut command = place.command(&[args, &["--json"]].concat());
+            common::finished(command.env_remove("TIDEGATE_DATA").env("TIDEGATE_STORE", &url)).ok().json()
+        };
+        run(&["kinds", "set", "hello", "--queue", "default"]);
+        run(&["enqueue", "hello", "--data", "1", "--delay", "10m"]);
+        let listed = run(&["jobs", "ls", "--since", "5m"]);
+        let job = &listed["jobs"][0];
+        let millis = |v: &Value| v.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond();
+        let due_in = millis(&job["run_at"]) - there;
+        assert!((600_000..720_000).contains(&due_in), "due {due_in} ms after the server's now: {job:#}");
+        let mut doctor = place.command(&["doctor", "--json"]);
+        let doctor = common::finished(doctor.env_remove("TIDEGATE_DATA").env("TIDEGATE_STORE", &url));
+        assert!(doctor.out.contains("ahead of the server's"), "it still compares the clocks: {}", doctor.out);
+    })
+    .await
+    .unwrap();
+    stop.send(()).unwrap();
+    running.await.unwrap();
 }

@@ -46,8 +46,9 @@ impl Address {
         } else {
             PathAndQuery::try_from(format!("{}{path}", self.prefix))
         };
-        let invalid =
-            |e: hyper::http::Error| Error::new(codes::INVALID_REQUEST, format!("{e}: no path can be made of it"));
+        let invalid = |e: hyper::http::Error| {
+            Error::new(codes::INVALID_REQUEST, format!("{e}: no path can be made of it"))
+        };
         let path = path.map_err(|e| invalid(e.into()))?;
         Uri::builder()
             .scheme(self.scheme.clone())
@@ -81,7 +82,8 @@ mod tests {
 
     #[test]
     fn what_is_no_address_of_a_server_is_refused_without_repeating_a_secret() {
-        for bad in ["", "127.0.0.1:7433", "ftp://host", "http://", "http://host/?a=b", "http://u:secret@host"] {
+        for bad in ["", "127.0.0.1:7433", "ftp://host", "http://", "http://host/?a=b", "http://u:secret@host"]
+        {
             let error = Address::parse(bad).unwrap_err();
             assert_eq!(error.code, codes::INVALID_STORE_URL, "{bad}");
             assert!(!error.detail.contains("secret"), "{error}");

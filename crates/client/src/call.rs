@@ -96,7 +96,12 @@ pub(crate) struct Caller {
 
 impl Caller {
     pub(crate) fn new(transport: Transport, options: &RemoteOptions) -> Self {
-        Self { transport, timeouts: options.timeouts.clone(), closed: AtomicBool::new(false), held_back: watch::Sender::new(false) }
+        Self {
+            transport,
+            timeouts: options.timeouts.clone(),
+            closed: AtomicBool::new(false),
+            held_back: watch::Sender::new(false),
+        }
     }
 
     pub(crate) fn transport(&self) -> &Transport {
@@ -170,14 +175,19 @@ impl Caller {
                 Ok(answer) => Refusal::read(&answer),
                 Err(lost) => {
                     let text = format!("{} did not answer: {}", self.transport.address(), lost.why);
-                    Refusal::unreachable(text, (lost.broke && tries == 0).then_some(Duration::ZERO))
+                    let first = lost.broke && tries == 0;
+                    Refusal::unreachable(text, if first { Again::AtOnce } else { Again::Later })
                 }
             };
             tries += 1;
-            let Some(wish) = refused.again else { return Err(refused.error) };
-            let pause = wish.unwrap_or_else(|| backoff.pause());
+            let pause = match refused.again {
+                Again::No => return Err(refused.error),
+                Again::AtOnce => Duration::ZERO,
+                Again::In(pause) => pause,
+                Again::Later => backoff.pause(),
+            };
             let patient = end.is_some_and(|end| Instant::now() + pause < end);
-            if !patient && wish != Some(Duration::ZERO) {
+            if !patient && refused.again != Again::AtOnce {
                 return Err(refused.error);
             }
             tracing::debug!(code = %refused.error.code, tries, "a request is sent again: {}", refused.error);
@@ -189,33 +199,50 @@ impl Caller {
 /// Why a request was not done.
 struct Refusal {
     error: Error,
-    /// Whether to try again, and when if that was said.
-    again: Option<Option<Duration>>,
+    again: Again,
+}
+
+/// Whether to send a request again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Again {
+    No,
+    /// An idle connection had been closed: this costs no patience.
+    AtOnce,
+    /// When the server said.
+    In(Duration),
+    /// After the next pause.
+    Later,
+}
+
+impl Again {
+    fn in_ms(ms: Option<u64>) -> Self {
+        ms.map_or(Self::Later, |ms| Self::In(Duration::from_millis(ms)))
+    }
 }
 
 impl Refusal {
-    fn unreachable(detail: String, at_once: Option<Duration>) -> Self {
-        Self { error: Error::new(codes::SERVER_UNREACHABLE, detail), again: Some(at_once) }
+    fn unreachable(detail: String, again: Again) -> Self {
+        Self { error: Error::new(codes::SERVER_UNREACHABLE, detail), again }
     }
 
     fn read(answer: &Answer) -> Self {
         let Ok(problem) = serde_json::from_slice::<Problem>(&answer.body) else {
             return Self::foreign(answer.status);
         };
-        let wish = problem.retry_after_ms.map(Duration::from_millis);
+        let again = Again::in_ms(problem.retry_after_ms);
         let error = Error::from(problem);
         match error.code {
             // A server that stops has closed its store; for its clients it is out of reach, not closed for good.
             codes::STORE_CLOSED | codes::SERVER_STOPPING => {
                 let error = Error::new(codes::SERVER_STOPPING, error.detail);
-                Self { error, again: Some(wish) }
+                Self { error, again }
             }
             // A worker must not take this for a verdict on its outcomes.
             codes::TOO_MANY_REQUESTS | codes::TOO_MANY_WAITING => {
                 let detail = format!("the server asks to slow down: {}", error.detail);
-                Self { error: Error::new(codes::SERVER_UNREACHABLE, detail), again: Some(wish) }
+                Self::unreachable(detail, again)
             }
-            _ => Self { error, again: None },
+            _ => Self { error, again: Again::No },
         }
     }
 
@@ -223,8 +250,8 @@ impl Refusal {
     fn foreign(status: StatusCode) -> Self {
         let text = format!("the answer was HTTP {status} without an explanation");
         match status.as_u16() {
-            408 | 429 | 500..=599 => Self::unreachable(text, None),
-            _ => Self { error: Error::new(codes::SERVER_MISMATCH, text), again: None },
+            408 | 429 | 500..=599 => Self::unreachable(text, Again::Later),
+            _ => Self { error: Error::new(codes::SERVER_MISMATCH, text), again: Again::No },
         }
     }
 }

@@ -77,7 +77,9 @@ impl Combiner {
                 let _place = Place { combiner: self.clone() };
                 send(&self.caller, batch).await
             }
-            Err(answer) => answer.await.unwrap_or_else(|_| Err(Error::new(codes::STORE_CLOSED, "the store is closed"))),
+            Err(answer) => {
+                answer.await.unwrap_or_else(|_| Err(Error::new(codes::STORE_CLOSED, "the store is closed")))
+            }
         }
     }
 }

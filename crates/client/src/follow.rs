@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tidegate_core::codes::{self, Fault};
 use tidegate_store::feed::JobEvent;
@@ -26,7 +26,10 @@ const UNWATCHED: Duration = Duration::from_secs(5);
 /// Time between two looks at whether anybody follows.
 const LOOK: Duration = Duration::from_secs(1);
 /// A stream that says nothing for this long, not even that it lives, is dead.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_mins(1);
+
+/// Largest explanation that is read.
+const MAX_PROBLEM: usize = 64 << 10;
 
 /// Keeps the feed filled.
 pub(crate) struct Follower {
@@ -52,7 +55,8 @@ enum End {
 
 impl Follower {
     pub(crate) fn new(caller: Arc<Caller>, tasks: Arc<Tasks>, origin: u64) -> Arc<Self> {
-        let (published, running, opened) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+        let (published, running, opened) =
+            (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         Arc::new(Self { caller, tasks, feed: Feed::new(origin, 0), published, running, opened })
     }
 
@@ -101,7 +105,8 @@ impl Follower {
         };
         if !response.status().is_success() {
             let status = response.status();
-            let body = response.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+            let body = Limited::new(response.into_body(), MAX_PROBLEM).collect().await;
+            let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             let problem = serde_json::from_slice::<Problem>(&body).ok();
             return match problem.map(Error::from) {
                 Some(e) if e.code == codes::TOO_MANY_WAITING => End::Lost(e.detail),

@@ -60,7 +60,12 @@ struct Brought {
 }
 
 impl Polls {
-    pub(crate) fn new(caller: Arc<Caller>, tasks: Arc<Tasks>, signals: Signals, skew: Arc<Skew>) -> Arc<Self> {
+    pub(crate) fn new(
+        caller: Arc<Caller>,
+        tasks: Arc<Tasks>,
+        signals: Signals,
+        skew: Arc<Skew>,
+    ) -> Arc<Self> {
         Arc::new(Self { caller, tasks, signals, skew, watches: Mutex::default() })
     }
 
@@ -207,8 +212,7 @@ impl Polls {
         let settle = |job: ClaimedJob| Settlement { ticket: job.ticket, outcome: Outcome::Release };
         let settlements = jobs.into_iter().map(settle);
         let now = Timestamp(0); // a release names no time
-        let settlements =
-            settlements.map(|s| tidegate_wire::settlements::Settlement::new(s, now)).collect();
+        let settlements = settlements.map(|s| tidegate_wire::settlements::Settlement::new(s, now)).collect();
         let sent = match Call::post("/v1/settlements", &SettleRequest { settlements }) {
             Ok(call) => self.caller.read::<SettleReply>(call.patient(GIVE_BACK)).await,
             Err(e) => Err(e),
@@ -233,11 +237,7 @@ impl Polls {
 }
 
 /// The jobs that there is room for, and the others.
-fn fit(
-    jobs: Vec<ClaimedJob>,
-    queues: &[(QueueName, u32)],
-    max: u32,
-) -> (Vec<ClaimedJob>, Vec<ClaimedJob>) {
+fn fit(jobs: Vec<ClaimedJob>, queues: &[(QueueName, u32)], max: u32) -> (Vec<ClaimedJob>, Vec<ClaimedJob>) {
     let mut room: HashMap<&QueueName, u32> = queues.iter().map(|(name, n)| (name, *n)).collect();
     let mut left = max;
     jobs.into_iter().partition(|job| {

@@ -18,7 +18,8 @@ pub(crate) fn config(secure: bool, ca: Option<&Path>) -> Result<ClientConfig> {
             add_file(&mut roots, path)?;
         }
         if roots.is_empty() {
-            let detail = "no certificate authorities were found on this system, and no file with one was named";
+            let detail =
+                "no certificate authorities were found on this system, and no file with one was named";
             return Err(Error::new(codes::INVALID_TLS, detail));
         }
     }

@@ -70,7 +70,8 @@ mod tests {
     #[test]
     fn messages_are_read_however_they_are_cut() {
         let text = ": hello\n\nid: a-1-0\nevent: started\ndata: {\"a\":\ndata: 1}\n\n: ping\n\nevent: gap\r\ndata:{}\r\n\r\n";
-        let started = Message { id: Some("a-1-0".into()), event: "started".into(), data: "{\"a\":\n1}".into() };
+        let started =
+            Message { id: Some("a-1-0".into()), event: "started".into(), data: "{\"a\":\n1}".into() };
         let gap = Message { id: None, event: "gap".into(), data: "{}".into() };
         for size in [1, 2, 7, text.len()] {
             let mut reader = Reader::default();

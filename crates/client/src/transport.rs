@@ -64,8 +64,11 @@ impl Transport {
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(IDLE));
         tcp.set_connect_timeout(Some(options.timeouts.connect));
-        let connector =
-            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
         let http = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
@@ -85,7 +88,12 @@ impl Transport {
     }
 
     /// Sends a message and reads the whole answer.
-    pub(crate) async fn exchange(&self, uri: &Uri, message: &Message, within: Duration) -> Result<Answer, Lost> {
+    pub(crate) async fn exchange(
+        &self,
+        uri: &Uri,
+        message: &Message,
+        within: Duration,
+    ) -> Result<Answer, Lost> {
         let answered = async {
             let response = self.open(self.request(uri, message)).await?;
             let status = response.status();

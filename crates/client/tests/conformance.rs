@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use async_trait::async_trait;
 use common::Running;
 use tidegate_client::{RemoteOptions, RemoteStore};
-use tidegate_conformance::{Differs, Harness};
 use tidegate_conformance::kit::START;
+use tidegate_conformance::{Differs, Harness};
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::registry::{KindSettings, QueueSettings};
@@ -17,8 +17,8 @@ use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_server::{Clock, ServerRoles};
 use tidegate_store::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView, NewJob,
-    Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
+    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
+    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
 };
 use tidegate_store::{Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Signals, Store, Upkeep};
 
@@ -183,7 +183,8 @@ async fn open() -> Remote {
         options.roles = ServerRoles { api: true, maintenance: false };
     })
     .await;
-    let remote = RemoteStore::connect(&server.url(), RemoteOptions::default()).await.expect("the server answers");
+    let remote =
+        RemoteStore::connect(&server.url(), RemoteOptions::default()).await.expect("the server answers");
     Remote { store: Arc::new(Timed { remote, behind, clock }), _server: server }
 }
 

@@ -18,7 +18,9 @@ struct Task {
 }
 
 async fn tide(url: &str) -> Tidegate {
-    Tidegate::with_store(Arc::new(RemoteStore::connect(url, RemoteOptions::default()).await.unwrap()))
+    Tidegate::with_store(Arc::new(
+        RemoteStore::connect(url, RemoteOptions::default()).await.expect("the server answers"),
+    ))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -79,6 +81,9 @@ async fn whoever_stops_waiting_holds_up_nobody() {
         }
         task.abort();
     }
-    let reply = tokio::time::timeout(std::time::Duration::from_secs(5), tide.enqueue(Task { n: 1_000 }).into_future());
+    let reply = tokio::time::timeout(
+        std::time::Duration::from_secs(5),
+        tide.enqueue(Task { n: 1_000 }).into_future(),
+    );
     assert!(tide.job(reply.await.expect("its turn comes").unwrap().id).await.unwrap().is_some());
 }

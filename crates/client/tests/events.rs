@@ -22,7 +22,9 @@ struct Task {
 }
 
 async fn tide(url: &str) -> Tidegate {
-    Tidegate::with_store(Arc::new(RemoteStore::connect(url, RemoteOptions::default()).await.unwrap()))
+    Tidegate::with_store(Arc::new(
+        RemoteStore::connect(url, RemoteOptions::default()).await.expect("the server answers"),
+    ))
 }
 
 /// Ids of the next `n` enqueued jobs, and how many gaps there were.
@@ -73,10 +75,9 @@ async fn a_follower_is_told_of_a_gap_when_the_server_is_another() {
     enqueued(&mut follower, 1).await;
     one.stop().await;
     let again = Running::with(Arc::new(MemoryStore::new()), |options| options.bind = addr).await;
-    let (delivery, _) = tokio::join!(
-        tokio::time::timeout(Duration::from_secs(10), follower.next()),
-        async { Tidegate::with_store(Arc::new(again.client().await)).enqueue(Task { n: 2 }).await }
-    );
+    let (delivery, _) = tokio::join!(tokio::time::timeout(Duration::from_secs(10), follower.next()), async {
+        Tidegate::with_store(Arc::new(again.client().await)).enqueue(Task { n: 2 }).await
+    });
     assert_eq!(delivery.expect("it goes on"), Delivery::Gap);
 }
 

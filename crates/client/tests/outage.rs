@@ -1,4 +1,5 @@
 //! A server that is away for a while, or whose answers are lost: nothing is lost, nothing is done twice.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail where it stands")]
 
 mod common;
 
@@ -128,7 +129,7 @@ async fn a_short_outage_costs_no_lease_and_a_long_one_stops_the_handler() {
             async move {
                 began.send(()).unwrap();
                 tokio::select! {
-                    () = tokio::time::sleep(Duration::from_millis(3_000)) => {}
+                    () = tokio::time::sleep(Duration::from_secs(3)) => {}
                     () = cx.cancelled() => { stopped.fetch_add(1, Ordering::Relaxed); }
                 }
                 done()
@@ -159,11 +160,8 @@ struct Home {
 
 impl Home {
     async fn new() -> Self {
-        let mut home = Self {
-            dir: tempfile::tempdir().unwrap(),
-            addr: SocketAddr::from(([127, 0, 0, 1], 0)),
-            up: None,
-        };
+        let mut home =
+            Self { dir: tempfile::tempdir().unwrap(), addr: SocketAddr::from(([127, 0, 0, 1], 0)), up: None };
         home.start().await;
         home
     }
@@ -241,8 +239,10 @@ async fn a_server_that_restarts_in_the_middle_of_work_loses_nothing() {
 async fn a_store_behind_a_closed_server_is_out_of_reach_not_closed() {
     let behind = Arc::new(MemoryStore::new());
     let server = Running::serve(behind.clone()).await;
-    let options =
-        RemoteOptions { timeouts: Timeouts { patience: Duration::ZERO, ..Timeouts::default() }, ..Default::default() };
+    let options = RemoteOptions {
+        timeouts: Timeouts { patience: Duration::ZERO, ..Timeouts::default() },
+        ..Default::default()
+    };
     let store = RemoteStore::connect(&server.url(), options).await.unwrap();
     behind.close().await.unwrap();
     let error = store.totals().await.unwrap_err();

@@ -1,4 +1,5 @@
 //! A worker over a server: it is woken, it stops, it hears of cancels, and clocks may differ.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail where it stands")]
 
 mod common;
 
@@ -27,7 +28,9 @@ struct Task {
 const PROMPT: Duration = Duration::from_millis(500);
 
 async fn tide(url: &str) -> Tidegate {
-    Tidegate::with_store(Arc::new(RemoteStore::connect(url, RemoteOptions::default()).await.unwrap()))
+    Tidegate::with_store(Arc::new(
+        RemoteStore::connect(url, RemoteOptions::default()).await.expect("the server answers"),
+    ))
 }
 
 fn wall_ms() -> i64 {

@@ -1,5 +1,5 @@
 //! How fast the server is over an embedded store, client and server on the same machine:
-//! `cargo run --release -p tidegate-server --example throughput [SECONDS]`.
+//! `cargo run --release -p tidegate-server --example serving [SECONDS]`.
 //!
 //! The client writes and reads HTTP by hand: what is measured is the server and the store.
 

@@ -1,8 +1,7 @@
 //! Events of the store, read once and handed to everybody who follows: streams, and requests that wait for a job.
 //!
 //! The hub alone follows the store's feed. It writes each event once, whatever the number of streams, and shares the
-//! bytes. It runs while somebody follows and for a while after, so that a client which drops and comes back misses
-//! nothing.
+//! bytes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

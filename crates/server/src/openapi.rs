@@ -40,7 +40,7 @@ pub(crate) enum OneOrMany<T> {
     ),
     components(schemas(schema::State, schema::Category)),
     security(("key" = [])),
-    modifiers(&Key),
+    modifiers(&Key, &Unreachable),
 )]
 struct Document;
 
@@ -60,4 +60,21 @@ impl Modify for Key {
 /// The document.
 pub fn document() -> utoipa::openapi::OpenApi {
     Document::openapi()
+}
+
+/// What any route answers that asks the store: the store may be out of reach.
+struct Unreachable;
+
+impl Modify for Unreachable {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        for item in openapi.paths.paths.values_mut() {
+            let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+            for operation in operations.into_iter().flatten() {
+                let responses = &mut operation.responses.responses;
+                if let Some(refused) = responses.get("4XX").cloned() {
+                    responses.entry("5XX".into()).or_insert(refused);
+                }
+            }
+        }
+    }
 }

@@ -32,7 +32,7 @@ impl PartialSchema for Json {
 impl ToSchema for Json {}
 
 macro_rules! names {
-    ($(#[$doc:meta])* $type:ident: $style:literal { $($(#[$vdoc:meta])* $variant:ident),* $(,)? }) => {
+    ($(#[$doc:meta])* $type:ident: $style:tt { $($(#[$vdoc:meta])* $variant:ident),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize, ToSchema)]
         #[serde(rename_all = $style)]

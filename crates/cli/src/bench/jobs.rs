@@ -58,12 +58,16 @@ pub(super) struct NoOp {
     note: String,
 }
 
-const PAYLOAD_BYTES: usize = 226;
+pub(super) const PAYLOAD_BYTES: usize = 226;
 
 impl NoOp {
     pub(super) fn new(order: u64) -> Self {
         let bare = format!("{{\"order\":{order},\"note\":\"\"}}").len();
         Self { order, note: "x".repeat(PAYLOAD_BYTES - bare) }
+    }
+
+    pub(super) fn order(&self) -> u64 {
+        self.order
     }
 }
 
@@ -74,8 +78,12 @@ struct Pick {
     number: usize,
 }
 
+pub(super) async fn register_pickup(tide: &Tidegate) -> Result<()> {
+    Ok(tide.register::<Pick>().await?)
+}
+
 pub(super) fn now() -> Timestamp {
-    Timestamp(jiff::Timestamp::now().as_millisecond())
+    crate::parse::now()
 }
 
 /// Measures the store that a flag names, which must be empty, or a temporary directory.
@@ -87,15 +95,12 @@ pub(super) async fn run(args: JobsArgs, config: &Config, output: &Output) -> Res
         return steady::run(minutes, args.concurrency, config, output).await;
     }
     let mut temporary = None;
-    let (target, url) = match data::named_and_empty(config, "the benchmark").await? {
-        Some(empty) => {
-            empty.close().await?;
-            (empty.target, config.text("store").unwrap_or_default().to_owned())
-        }
-        None => {
-            let dir = temporary.insert(tempfile::tempdir()?).path().join("bench");
-            (Target::Directory(dir.clone()), format!("sqlite:{}", dir.display()))
-        }
+    let (target, url) = if let Some(empty) = data::named_and_empty(config, "the benchmark").await? {
+        empty.close().await?;
+        (empty.target, config.text("store").unwrap_or_default().to_owned())
+    } else {
+        let dir = temporary.insert(tempfile::tempdir()?).path().join("bench");
+        (Target::Directory(dir.clone()), format!("sqlite:{}", dir.display()))
     };
     if !args.backlog.is_empty() {
         backlog::fill_apart(&url, config.text("key"), &args.backlog)?;
@@ -118,7 +123,7 @@ pub(super) async fn run(args: JobsArgs, config: &Config, output: &Output) -> Res
 
     output.note("enqueue, one by one …");
     let singles = args.jobs.min(100_000);
-    figures.enqueue_single_per_s = enqueue_single(&tide, singles).await?;
+    figures.enqueue_single_per_s = enqueue_single(&tide, 0, singles).await?;
     output.note("enqueue, in bulk …");
     figures.enqueue_bulk_per_s = enqueue_bulk(&tide, singles, args.jobs).await?;
     output.note("process …");
@@ -157,8 +162,8 @@ pub(super) fn group(n: u64) -> String {
     format!("g{}", n % GROUPS)
 }
 
-async fn enqueue_single(tide: &Tidegate, n: u64) -> Result<f64> {
-    let next = Arc::new(AtomicU64::new(0));
+pub(super) async fn enqueue_single(tide: &Tidegate, from: u64, n: u64) -> Result<f64> {
+    let next = Arc::new(AtomicU64::new(from));
     let started = Instant::now();
     let mut callers = tokio::task::JoinSet::new();
     for _ in 0..CALLERS {
@@ -166,7 +171,7 @@ async fn enqueue_single(tide: &Tidegate, n: u64) -> Result<f64> {
         callers.spawn(async move {
             loop {
                 let order = next.fetch_add(1, Ordering::Relaxed);
-                if order >= n {
+                if order >= from + n {
                     return tidegate::Result::Ok(());
                 }
                 tide.enqueue(NoOp::new(order)).group(group(order)).await?;
@@ -206,7 +211,7 @@ async fn join(mut tasks: tokio::task::JoinSet<tidegate::Result<()>>) -> Result<(
 }
 
 /// Which of the measured jobs ran, and how often.
-struct Seen {
+pub(super) struct Seen {
     runs: Vec<AtomicU64>,
     known: u64,
     all: AtomicU64,
@@ -215,7 +220,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(known: u64) -> Self {
+    pub(super) fn new(known: u64) -> Self {
         let words = known.div_ceil(32) as usize;
         Self {
             runs: (0..words).map(|_| AtomicU64::new(0)).collect(),
@@ -227,7 +232,7 @@ impl Seen {
     }
 
     /// Two bits per job: ran, ran again.
-    fn saw(&self, order: u64, stop_at: u64) {
+    pub(super) fn saw(&self, order: u64, stop_at: u64) {
         if order < self.known {
             let (word, shift) = ((order / 32) as usize, order % 32 * 2);
             let before = self.runs[word].fetch_or(1 << shift, Ordering::Relaxed);
@@ -246,16 +251,25 @@ impl Seen {
         self.runs.iter().map(|w| u64::from((w.load(Ordering::Relaxed) & mask).count_ones())).sum()
     }
 
-    fn missing(&self) -> u64 {
+    pub(super) fn missing(&self) -> u64 {
         self.known - self.count(0x5555_5555_5555_5555)
     }
 
-    fn twice(&self) -> u64 {
+    pub(super) fn twice(&self) -> u64 {
         self.count(0xaaaa_aaaa_aaaa_aaaa)
     }
 
+    pub(super) fn known(&self) -> u64 {
+        self.known
+    }
+
+    /// Waits until as many ran as were to be waited for.
+    pub(super) async fn all_seen(&self) {
+        self.target.notified().await;
+    }
+
     /// Runs of jobs that were never enqueued.
-    fn strangers(&self) -> u64 {
+    pub(super) fn strangers(&self) -> u64 {
         self.strangers.load(Ordering::Relaxed)
     }
 }
@@ -281,7 +295,7 @@ async fn process(tide: &Tidegate, args: &JobsArgs, seen: &Arc<Seen>) -> Result<(
     Ok((per_s(report.completed, started.elapsed()), report.completed))
 }
 
-async fn pickup(tide: &Tidegate) -> Result<Pickup> {
+pub(super) async fn pickup(tide: &Tidegate) -> Result<Pickup> {
     let origin = Instant::now();
     let starts: Arc<Vec<AtomicU64>> = Arc::new((0..PICKUPS).map(|_| AtomicU64::new(0)).collect());
     let all = Arc::new((AtomicU64::new(0), Notify::new()));

@@ -4,6 +4,7 @@
 mod backlog;
 mod figures;
 mod fleet;
+mod http;
 mod jobs;
 mod steady;
 
@@ -31,6 +32,11 @@ enum What {
   tidegate bench jobs --store postgres://localhost/bench --processes 4
   tidegate bench jobs --store postgres://localhost/bench --minutes 10")]
     Jobs(jobs::JobsArgs),
+    /// Enqueue, process and pick up jobs over HTTP, with a server of its own
+    #[command(after_help = "Examples:
+  tidegate bench http --jobs 100000
+  tidegate bench http --jobs 100000 --json")]
+    Http(http::HttpArgs),
     /// Fill a store with a backlog; `bench jobs` does this in a process of its own, so that memory is measured clean
     #[command(hide = true)]
     Fill(backlog::FillArgs),
@@ -43,6 +49,7 @@ enum What {
 pub(crate) async fn run(args: BenchArgs, config: &Config, output: &Output) -> Result<()> {
     match args.what {
         What::Jobs(args) => jobs::run(args, config, output).await,
+        What::Http(args) => http::run(args, output).await,
         What::Fill(args) => backlog::fill(args, config, output).await,
         What::Drain(args) => fleet::drain(args, config).await,
     }

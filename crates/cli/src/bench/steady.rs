@@ -27,7 +27,7 @@ const CALLERS: u64 = 2;
 const AHEAD: u64 = 20_000;
 /// Finished jobs that are kept.
 const KEPT: Retention = Retention { count: 100_000, age_ms: 60_000 };
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// Figures of `bench jobs --minutes`. The names are a contract.
 #[derive(Debug, Serialize)]
@@ -127,7 +127,7 @@ fn handler(
     flow: Arc<Flow>,
 ) -> impl Fn(NoOp, Context) -> std::future::Ready<tidegate::Outcome> + Send + Sync + 'static {
     move |_, _| {
-        if flow.ran.fetch_add(1, Ordering::Relaxed) % (BULK / 4) == 0 {
+        if flow.ran.fetch_add(1, Ordering::Relaxed).is_multiple_of(BULK / 4) {
             flow.room.notify_waiters();
         }
         std::future::ready(done())
@@ -163,11 +163,8 @@ impl Figures {
         for (minute, (rate, kept)) in self.minutes_per_s.iter().zip(&self.minutes_kept).enumerate() {
             table.row(vec![(minute + 1).to_string(), format!("{}/s", grouped(*rate as u64)), grouped(*kept)]);
         }
-        let mut text = table.render(output);
-        text.push_str(&format!(
-            "\nLast minute to first: {:.2}. Lost {}, run twice {}.",
-            self.last_to_first, self.lost, self.duplicated
-        ));
-        text
+        let ratio = self.last_to_first;
+        let (lost, twice) = (self.lost, self.duplicated);
+        format!("{}\nLast minute to first: {ratio:.2}. Lost {lost}, run twice {twice}.", table.render(output))
     }
 }

@@ -13,7 +13,7 @@ use tidegate_store::Store;
 use tidegate_store::params::{CancelJob, CancelReply, Erase, JobQuery, Recover, Recovered, Resolve};
 use tokio::task::JoinSet;
 
-use super::filter::{self, Affected};
+use super::filter::{self, Affected, Filter};
 use super::jobs;
 use crate::args::Consent;
 use crate::config::Config;
@@ -38,14 +38,15 @@ struct Tally {
 /// Cancels everything that fits the query.
 pub(crate) async fn cancel(
     query: JobQuery,
-    words: &str,
+    matching: &Filter,
     note: &str,
     consent: Consent,
     config: &Config,
     output: &Output,
 ) -> Result<()> {
     let data = data::existing(config).await?;
-    let affected = filter::affected(&*data.store, query).await?;
+    let affected = filter::affected(&*data.store, matching.by_store_clock(query)?).await?;
+    let words = matching.words();
     let what = format!("Cancel {} ({words})?", plural(affected.ids.len() as u64, "job"));
     if let Some(answer) = decide(&affected, &what, consent, output)? {
         data.close().await?;
@@ -81,8 +82,9 @@ pub(crate) async fn recover(which: Which, consent: Consent, config: &Config, out
             }
             ids
         }
-        Which::Matching(query, words) => {
-            let affected = filter::affected(&*data.store, query).await?;
+        Which::Matching(query, matching) => {
+            let affected = filter::affected(&*data.store, matching.by_store_clock(query)?).await?;
+            let words = matching.words();
             let what = format!("Recover {} ({words})?", plural(affected.ids.len() as u64, "dead letter"));
             if let Some(answer) = decide(&affected, &what, consent, output)? {
                 data.close().await?;
@@ -159,8 +161,9 @@ pub(crate) async fn resolve(
             }
             ids
         }
-        Which::Matching(query, words) => {
-            let affected = filter::affected(&*data.store, query).await?;
+        Which::Matching(query, matching) => {
+            let affected = filter::affected(&*data.store, matching.by_store_clock(query)?).await?;
+            let words = matching.words();
             let what = format!("Resolve {} ({words})?", plural(affected.ids.len() as u64, "dead letter"));
             if let Some(answer) = decide(&affected, &what, consent, output)? {
                 data.close().await?;
@@ -190,7 +193,7 @@ fn settled_before(id: JobId, letter: &DeadLetter, output: &Output) -> Result<()>
     output.answer(&value, || {
         let how = match (&letter.resolution, letter.recovered_as) {
             (_, Some(job)) => format!("recovered as {job}"),
-            (Some(how), None) => words(how),
+            (Some(how), None) => words(*how),
             (None, None) => letter.review.as_str().replace('_', " "),
         };
         let by = letter.resolved_by.as_ref().map_or(String::new(), |by| format!(" by {}", clean(by)));
@@ -199,7 +202,7 @@ fn settled_before(id: JobId, letter: &DeadLetter, output: &Output) -> Result<()>
     })
 }
 
-fn words(resolution: &Resolution) -> String {
+fn words(resolution: Resolution) -> String {
     serde_json::to_value(resolution)
         .ok()
         .and_then(|v| v.as_str().map(|s| s.replace('_', " ")))
@@ -244,8 +247,8 @@ pub(crate) async fn erase(
 pub(crate) enum Which {
     /// These.
     Named(Vec<JobId>),
-    /// All that fit, with the filter in words.
-    Matching(JobQuery, String),
+    /// All that fit, with the filter that was given.
+    Matching(JobQuery, Filter),
 }
 
 async fn not_dead(store: &dyn Store, id: JobId) -> Result<Failure> {

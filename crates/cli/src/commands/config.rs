@@ -1,5 +1,6 @@
 //! `tidegate config`: what is in force and where it came from; whether a file is right.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -70,12 +71,12 @@ fn show(config: &Config, verbose: bool, output: &Output) -> Result<()> {
         if verbose {
             text.push('\n');
             for setting in SETTINGS {
-                text += &format!("{} ({}): {}\n", setting.key, setting.env[0], setting.help);
+                let _ = writeln!(text, "{} ({}): {}", setting.key, setting.env[0], setting.help);
             }
         }
-        text += &match &file {
-            Some(file) => format!("\nFile: {file}\n"),
-            None => "\nNo file; --config FILE names one, ./tidegate.toml is found by itself.\n".into(),
+        let _ = match &file {
+            Some(file) => writeln!(text, "\nFile: {file}"),
+            None => writeln!(text, "\nNo file; --config FILE names one, ./tidegate.toml is found by itself."),
         };
         text
     })

@@ -117,7 +117,7 @@ impl WhichArgs {
             (false, true) => {
                 let query = self.filter.query(vec![State::Dead], parse::now())?;
                 let query = JobQuery { review: Some(Review::PendingReview), ..query };
-                Ok(Which::Matching(query, self.filter.words()))
+                Ok(Which::Matching(query, self.filter.clone()))
             }
             (true, true) => Err(Failure::new(codes::INVALID_REQUEST, "job ids and filters cannot be mixed")
                 .hint("name either the jobs or a filter")),
@@ -143,11 +143,11 @@ pub(crate) async fn run(command: DeadCommand, config: &Config, output: &Output) 
 }
 
 async fn ls(args: ListArgs, config: &Config, output: &Output) -> Result<()> {
-    let now = parse::now();
-    let mut query = args.filter.query(vec![State::Dead], now)?;
+    let mut query = args.filter.query(vec![State::Dead], parse::now())?;
     query.review = review(&args.review)?;
     query.cursor = args.cursor.map(Seq);
     let data = data::existing(config).await?;
+    let (now, query) = (parse::now(), args.filter.by_store_clock(query)?);
     let Found { jobs, next } = filter::find(&*data.store, query, args.limit as usize).await?;
     data.close().await?;
     let rows: Vec<_> = jobs.iter().map(job_json).collect::<Result<_>>()?;

@@ -56,6 +56,12 @@ impl Filter {
         })
     }
 
+    /// The same query once the store is open: a span counts back from now by its clock.
+    pub(crate) fn by_store_clock(&self, query: JobQuery) -> Result<JobQuery> {
+        let since = self.since.as_deref().map(|s| parse::since(s, parse::now())).transpose()?;
+        Ok(JobQuery { created_from: since, ..query })
+    }
+
     /// The filter in words: `queue billing, tenant acme`.
     pub(crate) fn words(&self) -> String {
         let Self { queue, kind, tenant, group, since, text } = self;

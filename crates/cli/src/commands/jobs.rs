@@ -141,11 +141,11 @@ pub(crate) async fn run(command: JobsCommand, config: &Config, output: &Output) 
 }
 
 async fn ls(args: ListArgs, command: &str, config: &Config, output: &Output) -> Result<()> {
-    let now = parse::now();
     let states = states(&args.state)?;
-    let mut query = args.filter.query(states, now)?;
+    let mut query = args.filter.query(states, parse::now())?;
     query.cursor = args.cursor.map(Seq);
     let data = data::existing(config).await?;
+    let (now, query) = (parse::now(), args.filter.by_store_clock(query)?);
     let Found { jobs, next } = filter::find(&*data.store, query, args.limit as usize).await?;
     data.close().await?;
     let rows: Vec<_> = jobs.iter().map(job_json).collect::<Result<_>>()?;
@@ -215,7 +215,6 @@ async fn one(job: &str, config: &Config, output: &Output) -> Result<()> {
 }
 
 async fn cancel(args: CancelArgs, config: &Config, output: &Output) -> Result<()> {
-    let now = parse::now();
     if args.jobs.is_empty() {
         if args.filter.is_empty() && args.state.is_empty() {
             return Err(Failure::new(codes::INVALID_REQUEST, "nothing is named to cancel")
@@ -229,8 +228,8 @@ async fn cancel(args: CancelArgs, config: &Config, output: &Output) -> Result<()
             )
             .hint("use --state blocked, scheduled, ready or running"));
         }
-        let query = args.filter.query(states, now)?;
-        return bulk::cancel(query, &args.filter.words(), &args.note, args.consent, config, output).await;
+        let query = args.filter.query(states, parse::now())?;
+        return bulk::cancel(query, &args.filter, &args.note, args.consent, config, output).await;
     }
     if !args.filter.is_empty() {
         return Err(Failure::new(codes::INVALID_REQUEST, "job ids and filters cannot be mixed")
@@ -294,9 +293,12 @@ async fn retry(jobs: &[String], config: &Config, output: &Output) -> Result<()> 
     data.close().await?;
     let value: Vec<_> = rows.iter().map(|(id, _, state)| json!({ "id": id, "state": state })).collect();
     output.answer(&json!({ "jobs": value }), || {
-        let line = |(id, before, state): &(JobId, State, State)| match before == state {
-            true => format!("{id} was {state} already; `tidegate why {id}` says what it waits for.\n"),
-            false => format!("{id} is {state} now.\n"),
+        let line = |(id, before, state): &(JobId, State, State)| {
+            if before == state {
+                format!("{id} was {state} already; `tidegate why {id}` says what it waits for.\n")
+            } else {
+                format!("{id} is {state} now.\n")
+            }
         };
         rows.iter().map(line).collect()
     })

@@ -1,5 +1,7 @@
 //! `tidegate migrate`: the schema of a Postgres database.
 
+use std::fmt::Write as _;
+
 use clap::Args;
 use serde_json::json;
 use tidegate_core::codes;
@@ -45,9 +47,13 @@ pub(crate) async fn run(args: &MigrateArgs, config: &Config, output: &Output) ->
         if steps.is_empty() {
             return "The schema is up to date.".into();
         }
-        let mut text: String = steps.iter().map(|s| format!("  {}\n", s.name)).collect();
+        let mut text = String::new();
+        for step in &steps {
+            let _ = writeln!(text, "  {}", step.name);
+        }
         let n = plural(steps.len() as u64, "step");
-        text += &if args.dry_run { format!("{n} to do; nothing was changed.") } else { format!("{n} done.") };
+        text.push_str(&n);
+        text.push_str(if args.dry_run { " to do; nothing was changed." } else { " done." });
         text
     })
 }

@@ -17,7 +17,8 @@ impl Letters for RemoteStore {
         let call = self.patient(Call::post("/v1/dead/recover", &request)?);
         let reply: Reply<RecoverReply> = self.caller.ask(call).await?;
         if reply.value.recovered.len() != letters.len() {
-            let text = format!("{} letters were sent and {} answered", letters.len(), reply.value.recovered.len());
+            let text =
+                format!("{} letters were sent and {} answered", letters.len(), reply.value.recovered.len());
             return Err(Error::new(codes::SERVER_MISMATCH, text));
         }
         Ok(reply.value.recovered.into_iter().map(Recovered::from).collect())
@@ -25,6 +26,8 @@ impl Letters for RemoteStore {
 
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
         let request = ResolveRequest { resolution: resolve.resolution, by: Some(resolve.by) };
-        self.caller.done(self.patient(Call::post(format!("/v1/dead/{}/resolve", resolve.id), &request)?)).await
+        self.caller
+            .done(self.patient(Call::post(format!("/v1/dead/{}/resolve", resolve.id), &request)?))
+            .await
     }
 }

@@ -33,7 +33,8 @@ impl Running {
 
     /// Serves a store with other options.
     pub(crate) async fn with(store: Arc<dyn Store>, change: impl FnOnce(&mut ServerOptions)) -> Self {
-        let mut options = ServerOptions { bind: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerOptions::default() };
+        let mut options =
+            ServerOptions { bind: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerOptions::default() };
         options.drain = Duration::from_millis(500);
         change(&mut options);
         let server = Server::bind(store, options).await.expect("a port is free");

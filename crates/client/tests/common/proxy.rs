@@ -36,15 +36,15 @@ struct Shared {
 impl Proxy {
     /// A whole wire to this server.
     pub(crate) async fn to(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let addr = listener.local_addr().expect("it has an address");
         let (wire, shared) = (watch::Sender::new(Wire::Whole), Arc::new(Shared::default()));
         let mut tasks = JoinSet::new();
         let (state, seen) = (wire.clone(), shared.clone());
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
-                let (client, _) = listener.accept().await.unwrap();
+                let (client, _) = listener.accept().await.expect("somebody comes");
                 if *state.borrow() == Wire::Cut {
                     continue;
                 }
@@ -71,7 +71,7 @@ impl Proxy {
     /// Counts requests that begin like this from now on, and loses the answers to the first `lose` of them: the server
     /// does what is asked, the client never hears of it.
     pub(crate) fn watch(&self, request: &str, lose: u32) {
-        request.clone_into(&mut self.shared.needle.lock().unwrap());
+        request.clone_into(&mut self.shared.needle.lock().expect("nobody panicked"));
         self.shared.counted.store(0, Ordering::SeqCst);
         self.shared.lose.store(lose, Ordering::SeqCst);
     }
@@ -82,7 +82,12 @@ impl Proxy {
     }
 }
 
-async fn pass(mut client: TcpStream, server: SocketAddr, mut wire: watch::Receiver<Wire>, shared: Arc<Shared>) {
+async fn pass(
+    mut client: TcpStream,
+    server: SocketAddr,
+    mut wire: watch::Receiver<Wire>,
+    shared: Arc<Shared>,
+) {
     let Ok(mut server) = TcpStream::connect(server).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (mut up, mut down) = (vec![0; 1 << 16], vec![0; 1 << 16]);
@@ -93,7 +98,7 @@ async fn pass(mut client: TcpStream, server: SocketAddr, mut wire: watch::Receiv
             () = cut(&mut wire) => return,
             read = client.read(&mut up) => {
                 let Ok(n @ 1..) = read else { return };
-                let needle = shared.needle.lock().unwrap().clone();
+                let needle = shared.needle.lock().expect("nobody panicked").clone();
                 if !needle.is_empty() && up[..n].starts_with(needle.as_bytes()) {
                     shared.counted.fetch_add(1, Ordering::SeqCst);
                     let due = |left: u32| left.checked_sub(1);

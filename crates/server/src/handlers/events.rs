@@ -33,7 +33,6 @@ use crate::stream::{self, Filter};
             "id: 19a8f-12-0\nevent: completed\ndata: {\"event\":\"completed\",\"at\":\"2026-11-15T07:30:00.000Z\",\"id\":\"job_01JCQ5V9N0E4T8GQ6W2Y3K7MZB\",\"queue\":\"billing\",\"kind\":\"invoice.send\"}\n\n"
         )),
         (status = "4XX", body = ProblemBody, content_type = "application/problem+json"),
-        (status = "5XX", body = ProblemBody, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn stream(call: Call) -> Answer {

@@ -41,7 +41,6 @@ const PAGE_STEP: (usize, usize) = (100, 16 << 20);
         (status = 201, description = "At least one new job", body = crate::openapi::OneOrMany<Enqueued>),
         (status = 200, description = "Nothing new: jobs with these keys or ids exist", body = crate::openapi::OneOrMany<Enqueued>),
         (status = "4XX", body = ProblemBody, content_type = "application/problem+json"),
-        (status = "5XX", body = ProblemBody, content_type = "application/problem+json"),
     )
 )]
 pub(crate) async fn enqueue(call: Call) -> Answer {

@@ -120,9 +120,9 @@ async fn open(target: &Target, config: &Config, checks: &mut Vec<Check>) -> Resu
     let started = Instant::now();
     if let Target::Remote(_) = target {
         let store = data::remote(config).await?;
-        let asked = parse::now();
+        let asked = parse::wall();
         let about = store.about().await?;
-        let took = parse::now().since(asked);
+        let took = parse::wall().since(asked);
         checks.push(Check::ok("store", format!("{} answers in {took} ms", target.shown())));
         checks.push(versions(&about.version));
         checks.push(clock(about.now.0, asked.plus_ms(took / 2)));
@@ -134,7 +134,7 @@ async fn open(target: &Target, config: &Config, checks: &mut Vec<Check>) -> Resu
     }
     if let Target::Postgres(url) = target {
         let store = data::postgres(url, false).await?;
-        let now = parse::now();
+        let now = parse::wall();
         let health = store.health(now).await?;
         let listening = if health.listening { "" } else { ", without LISTEN" };
         let found = format!("{} answers in {:.1} ms{listening}", target.shown(), health.round_trip_ms);
@@ -298,7 +298,8 @@ async fn letters(store: &dyn Store) -> Result<Check> {
     Ok(if waiting == 0 {
         Check::ok("dead letters", format!("none waits for review ({dead} kept)"))
     } else {
-        let found = format!("{more}{} for review", plural(waiting, "letter waits").replace("waitss", "wait"));
+        let wait = if waiting == 1 { "waits" } else { "wait" };
+        let found = format!("{more}{} {wait} for review", plural(waiting, "letter"));
         Check::warn("dead letters", found, "`tidegate dead ls` lists them; recover or resolve them")
     })
 }
@@ -312,7 +313,8 @@ async fn alive(store: &dyn Store) -> Result<Check> {
     let versions: BTreeSet<&str> = seen.iter().map(|s| s.presence.version.as_str()).collect();
     let draining: Vec<&str> = seen.iter().filter(|s| s.presence.draining).map(|s| s.name.as_str()).collect();
     Ok(if workers == 0 && ready > 0 {
-        let found = format!("{found}, and {} ready", plural(ready, "job").replace("1 job", "1 job is"));
+        let are = if ready == 1 { "is" } else { "are" };
+        let found = format!("{found}, and {} {are} ready", plural(ready, "job"));
         Check::warn("alive", found, "start a worker: `tidegate work --help`, or your own program's")
     } else if versions.len() > 1 {
         let list = versions.into_iter().collect::<Vec<_>>().join(" and ");

@@ -55,11 +55,13 @@ struct Tally {
 }
 
 /// Enqueues the file.
-pub(super) async fn run(many: Many, config: &Config, output: &Output) -> Result<()> {
+pub(super) async fn run(mut many: Many, config: &Config, output: &Output) -> Result<()> {
     // Standard input and pipes can be read only once: what is wrong there is found on the way.
     let readable_twice = many.source != "-" && Path::new(&many.source).is_file();
     let survey = if readable_twice { Some(survey(&many)?) } else { None };
     let data = data::open_or_create(config).await?;
+    // Delays count from now by the store's clock, which is known only here.
+    many.common.now = crate::parse::now();
     if let Some(survey) = &survey {
         let known = known(&*data.store, survey, &many.source).await;
         if known.is_err() {

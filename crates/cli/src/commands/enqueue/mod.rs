@@ -109,8 +109,14 @@ pub(crate) async fn run(args: EnqueueArgs, config: &Config, output: &Output) -> 
         return many::run(Many { source, format, common, batch: args.batch as usize }, config, output).await;
     }
     // Everything is read and checked before the store is opened, so a mistake leaves nothing behind.
-    let job = from_flags(args, now)?;
+    let is_delayed = args.delay.is_some();
+    let mut job = from_flags(args, now)?;
     let data = data::open_or_create(config).await?;
+    let (checked, now) = (now, parse::now());
+    if is_delayed {
+        // A delay counts from now by the store's clock, which is known only here.
+        job.run_at = job.run_at.map(|t| t.plus_ms(now.since(checked)));
+    }
     let enqueued = data.store.enqueue(vec![job], now).await;
     data.close().await?;
     let enqueued = enqueued.map_err(|e| match e.code {

@@ -2,7 +2,11 @@
 //! error the job's log; the exit code says what became of it.
 //!
 //! The command runs in a process group of its own. A cancelled job's group gets SIGTERM, and SIGKILL after the grace; one
-//! whose time is up, or whose lease is lost, gets SIGKILL at once, because nothing may go on working for it.
+//! whose time is up, or whose lease is lost, gets SIGKILL at once, because nothing may go on working for it. For the
+//! same reason what is left of a group after its command has stopped is killed.
+//!
+//! What opens the store is kept from the command unless it is passed on purpose: a handler that prints its environment
+//! would write it into the job's log, for everybody who may read jobs.
 
 use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;
@@ -21,15 +25,19 @@ const LOG_EVERY: Duration = Duration::from_millis(500);
 /// Time that output has to arrive after the command has ended: a child of it may hold the pipe open for ever.
 const LAST_OUTPUT: Duration = Duration::from_millis(250);
 
+/// Variables that hold or lead to what opens the store: URLs with passwords, keys, and the file that has either.
+const CREDENTIALS: [&str; 4] = ["TIDEGATE_KEY", "TIDEGATE_STORE", "TIDEGATE_DATA", "TIDEGATE_CONFIG"];
+
 /// What is run.
 pub(super) struct Command {
     words: Vec<String>,
     grace: Duration,
+    pass_credentials: bool,
 }
 
 impl Command {
-    pub(super) fn new(words: Vec<String>, grace_ms: i64) -> Self {
-        Self { words, grace: Duration::from_millis(grace_ms.max(0) as u64) }
+    pub(super) fn new(words: Vec<String>, grace_ms: i64, pass_credentials: bool) -> Self {
+        Self { words, grace: Duration::from_millis(grace_ms.max(0) as u64), pass_credentials }
     }
 
     /// Runs the command for one job.
@@ -70,6 +78,11 @@ impl Command {
         let (program, args) =
             self.words.split_first().ok_or_else(|| Failure::config("NO_COMMAND", "no command"))?;
         let mut command = tokio::process::Command::new(program);
+        if !self.pass_credentials {
+            for name in CREDENTIALS {
+                command.env_remove(name);
+            }
+        }
         command
             .args(args)
             .env("TIDEGATE_JOB_ID", cx.id().to_string())
@@ -96,8 +109,22 @@ impl Command {
         })
     }
 
-    /// Waits for the end, and brings it about if the job should stop.
+    /// Waits for the end, and brings it about if the job should stop. Nothing of a stopped job's group is left.
     async fn ended(&self, child: &mut Child, group: &Group, cx: &Context) -> Result<ExitStatus, Failure> {
+        let status = self.leader_ended(child, group, cx).await;
+        if cx.stop_reason().is_some() {
+            // Members that ignore SIGTERM outlive their leader. While there are any, the group's number is theirs.
+            group.signal(Signal::KILL);
+        }
+        status
+    }
+
+    async fn leader_ended(
+        &self,
+        child: &mut Child,
+        group: &Group,
+        cx: &Context,
+    ) -> Result<ExitStatus, Failure> {
         let stopped = tokio::select! {
             status = child.wait() => return Ok(status?),
             () = cx.cancelled() => cx.stop_reason(),

@@ -1,4 +1,5 @@
-//! An HTTP endpoint per job: POST with the payload as body. 2xx is done, with the answer as the result; 429 and 503 with
+//! An HTTP endpoint per job: POST with the payload as body. 2xx is done, with the answer as the result, or without one
+//! if the answer cannot be kept, because the work was done all the same; 429 and 503 with
 //! `Retry-After` put the job off without spending an attempt; other 4xx are final; 5xx and broken connections are tried
 //! again. The job's id goes along as `Idempotency-Key`, so that an endpoint can tell a repetition.
 
@@ -55,19 +56,25 @@ impl Endpoint {
             () = cx.cancelled() => return Err(Failure::logic("STOPPED", "the job was asked to stop")),
         };
         match answer {
-            Ok(answer) => judge(cx, &answer),
+            Ok(answer) => judge(cx, &answer).await,
             Err(e) => Err(Failure::new(Category::TransientNetwork, "NO_ANSWER", e)),
         }
     }
 }
 
-fn judge(cx: &Context, answer: &Response) -> Outcome {
+async fn judge(cx: &Context, answer: &Response) -> Outcome {
     let status = answer.status;
     let said = answer.text.lines().next().map_or(String::new(), |l| format!(": {}", cut(l)));
     let fail =
         |category| Err(Failure::new(category, format!("HTTP_{status}"), format!("answered {status}{said}")));
     match status {
-        200..=299 => result(&answer.text),
+        200..=299 if answer.cut_off => {
+            without_result(cx, status, &format!("more than {} bytes", limits::MAX_RESULT_BYTES)).await
+        }
+        200..=299 => match result(&answer.text) {
+            Err(refused) => without_result(cx, status, refused.message()).await,
+            done => done,
+        },
         429 | 503 if answer.retry_after().is_some() => {
             let delay = answer.retry_after().unwrap_or_default().min(LONGEST);
             cx.snooze(delay, format!("the endpoint answered {status} and asks to come back"))
@@ -80,6 +87,15 @@ fn judge(cx: &Context, answer: &Response) -> Outcome {
         400..=499 => fail(Category::InvalidInput),
         _ => fail(Category::TransientServer),
     }
+}
+
+/// Completes a job whose answer cannot be kept, and says so in its log. Doing the work again would not help.
+async fn without_result(cx: &Context, status: u16, why: &str) -> Outcome {
+    let line = format!("the endpoint answered {status}, and the answer was not kept as the result: {why}");
+    if let Err(error) = cx.log(line).await {
+        tracing::debug!(job = %cx.id(), code = %error.code, "a log line was not kept: {error}");
+    }
+    done()
 }
 
 fn cut(line: &str) -> String {

@@ -57,6 +57,10 @@ pub(crate) struct WorkArgs {
     /// Time between SIGTERM and SIGKILL of a job that is cancelled [default: 5s]
     #[arg(long, value_name = "SPAN")]
     grace: Option<String>,
+    /// Leave TIDEGATE_STORE, TIDEGATE_DATA, TIDEGATE_KEY and TIDEGATE_CONFIG in the command's environment, for
+    /// handlers that call tidegate themselves; off, because a handler could print them into the job's log
+    #[arg(long, conflicts_with = "url")]
+    pass_credentials: bool,
     /// Name in leases and in `tidegate workers ls`
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -80,9 +84,10 @@ enum Handler {
 impl Handler {
     fn of(args: &WorkArgs, grace_ms: i64) -> Result<Self> {
         let sh = |line: &String| vec!["sh".to_owned(), "-c".into(), line.clone()];
+        let command = |words| Ok(Self::Command(Command::new(words, grace_ms, args.pass_credentials)));
         match (&args.exec, &args.url, args.program.as_slice()) {
-            (Some(line), None, []) => Ok(Self::Command(Command::new(sh(line), grace_ms))),
-            (None, None, [_, ..]) => Ok(Self::Command(Command::new(args.program.clone(), grace_ms))),
+            (Some(line), None, []) => command(sh(line)),
+            (None, None, [_, ..]) => command(args.program.clone()),
             (None, Some(url), []) => Ok(Self::Endpoint(Endpoint::new(url)?)),
             _ => Err(Failure::new(codes::INVALID_REQUEST, "nothing is named that would do the work")
                 .hint("add --exec './handler.sh', --url http://127.0.0.1:9000/jobs, or -- PROGRAM ARGS")),
