@@ -62,6 +62,14 @@ impl From<Error> for Behind {
     }
 }
 
+/// What a commit did.
+pub(crate) struct Committed {
+    /// What to signal.
+    pub(crate) signals: PendingSignals,
+    /// Whether callers must not be answered before the server's log is on disk.
+    pub(crate) to_flush: bool,
+}
+
 /// What a transaction that writes was opened with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -404,8 +412,9 @@ impl Session {
         Ok(machine.take_signals())
     }
 
-    /// Commits what the operations did, and returns what to signal.
-    pub(crate) fn commit(&mut self, durable: bool) -> Result<PendingSignals> {
+    /// Commits what the operations did. If they must survive a crash, a patient commit waits until they do, and any
+    /// other says that somebody has to.
+    pub(crate) fn commit(&mut self, durable: bool, patient: bool) -> Result<Committed> {
         let (next, stamp) = (self.mark.version + 1, self.random.next_u64().cast_signed());
         let watched = self.watched();
         let channel = self.options.schema.channel().to_owned();
@@ -421,6 +430,8 @@ impl Session {
         let changes = machine::encode(&changes)?;
         let rows = machine.rows_mut();
         let idle = rows.is_clean() && !logged;
+        // What was seen and found to be so already may not be on disk yet either: others do not wait inside the lock.
+        let waits = durable && patient && !idle;
         rows.commit(|link| {
             let mut more: Vec<Request<'_, ()>> = vec![];
             if logged {
@@ -435,7 +446,7 @@ impl Session {
                     link.query(Sql::LogNotify, &[&channel, &format!("c{next}")]).await.map(drop)
                 }));
             }
-            if !durable && !idle {
+            if !waits && !idle {
                 more.push(Box::pin(link.batch("SET LOCAL synchronous_commit = off")));
             }
             more
@@ -446,7 +457,7 @@ impl Session {
             self.mark = Mark { version: next, stamp };
             self.publish(watched, events);
         }
-        Ok(signals)
+        Ok(Committed { signals, to_flush: durable && !waits })
     }
 
     /// Reads rows, inside a transaction or not.
@@ -502,9 +513,14 @@ impl Session {
         let Ok(machine) = self.machine() else { return };
         let rows = machine.rows_mut();
         let params: &[&(dyn ToSql + Sync)] = &[&pruned, &LOG_ROWS, &LOG_SECONDS, &version];
-        match rows.runtime().block_on(rows.link().execute(Sql::LogPrune, params)) {
-            Ok(0) => {}
-            Ok(n) => self.pruned += n.cast_signed(),
+        let link = rows.link();
+        let first = rows.runtime().block_on(async {
+            link.execute(Sql::LogPrune, params).await?;
+            link.query(Sql::LogFirst, &[&pruned]).await
+        });
+        let first = first.and_then(|rows| rows.first().map(|row| row.try_get(0).or_store()).transpose());
+        match first {
+            Ok(first) => self.pruned = first.unwrap_or(pruned),
             Err(error) => tracing::debug!("The log was not pruned: {error}"),
         }
     }

@@ -63,3 +63,41 @@ async fn a_closed_store_refuses() {
     assert_eq!(f.store.enqueue(vec![job("1")], NOW).await.unwrap_err().code, codes::STORE_CLOSED);
     assert_eq!(f.store.health(NOW).await.unwrap_err().code, codes::STORE_CLOSED);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_answered_is_on_disk_although_commits_do_not_wait_for_it() {
+    // The server writes its log when it is asked to, and not before the crash.
+    let settings = ["wal_writer_delay=10s", "wal_writer_flush_after=1GB", "checkpoint_timeout=1h"];
+    let mut server = tidegate_testbed::postgres::Server::start(&settings).unwrap();
+    let f = Fixture::at(&server.url(), PgOptions::new()).await;
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let store = f.store.clone();
+        callers.spawn(async move {
+            let mut answered = vec![];
+            while let Ok(reply) = store.enqueue(vec![job("1")], NOW).await {
+                answered.push(reply[0].id);
+                if answered.len() == 200 {
+                    break;
+                }
+            }
+            answered
+        });
+    }
+    // In the middle of it, as far as that can be said.
+    let user = f.user().await;
+    while user.number("SELECT count(*) FROM tidegate.jobs").await < 500 {
+        tokio::task::yield_now().await;
+    }
+    server.stop(false).unwrap();
+    let mut answered = vec![];
+    while let Some(ids) = callers.join_next().await {
+        answered.extend(ids.unwrap());
+    }
+    server.resume().unwrap();
+    let again = f.another(PgOptions::new()).await;
+    assert!(answered.len() >= 200, "{} were answered before the crash", answered.len());
+    for id in answered {
+        assert!(again.get(id).await.unwrap().is_some(), "an answered job is lost");
+    }
+}
