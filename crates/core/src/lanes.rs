@@ -363,18 +363,20 @@ impl Lanes {
         self.shift_running(lane, true, now);
     }
 
-    /// A running job of this lane ended, in whatever way: its places are free at once.
-    pub fn finished(&mut self, lane: LaneId, now: Timestamp) {
-        self.shift_running(lane, false, now);
+    /// A running job of this lane ended, in whatever way: its places are free at once. Returns the queue, `None` if there
+    /// is no such lane.
+    pub fn finished(&mut self, lane: LaneId, now: Timestamp) -> Option<QueueId> {
+        self.shift_running(lane, false, now)
     }
 
-    fn shift_running(&mut self, lane: LaneId, up: bool, now: Timestamp) {
-        let Some(key) = self.lanes.get(&lane).map(|l| l.key.clone()) else { return };
+    fn shift_running(&mut self, lane: LaneId, up: bool, now: Timestamp) -> Option<QueueId> {
+        let key = &self.lanes.get(&lane)?.key;
         let shift = |n: &mut u32| *n = if up { *n + 1 } else { n.saturating_sub(1) };
-        let Some(queue) = self.queues.get_mut(&key.queue) else { return };
+        let queue_id = key.queue;
+        let queue = self.queues.get_mut(&queue_id)?;
         shift(&mut queue.running);
         let limit = group_limit(&queue.settings, &key.group);
-        let Some(group) = self.groups.get_mut(&(key.queue, key.group)) else { return };
+        let group = self.groups.get_mut(&(queue_id, key.group.clone()))?;
         let was = group.running;
         shift(&mut group.running);
         if limit.is_some_and(|limit| (was >= limit) != (group.running >= limit)) {
@@ -382,6 +384,7 @@ impl Lanes {
                 self.refresh(id, now);
             }
         }
+        Some(queue_id)
     }
 
     // ---- time ----

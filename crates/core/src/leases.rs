@@ -101,6 +101,11 @@ impl Leases {
         self.running.iter().map(|(s, r)| (*s, r))
     }
 
+    /// How many leases there are.
+    pub fn count(&self) -> usize {
+        self.by_id.len()
+    }
+
     /// Every lease.
     pub fn all(&self) -> impl Iterator<Item = &Lease> {
         self.by_id.values()

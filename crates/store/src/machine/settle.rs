@@ -105,8 +105,10 @@ impl<R: Rows> Machine<R> {
 
     /// Takes a job off its lease, frees its places and puts it where it belongs now.
     pub(super) fn let_go(&mut self, ticket: Ticket, fate: Fate) -> Result<()> {
+        let leases = self.memory.leases.count();
         self.change(Change::LetGo { seq: ticket.seq, fate })?;
-        if self.memory.leases.get(ticket.lease).is_none() {
+        // Its last job takes a lease along.
+        if self.memory.leases.count() < leases {
             self.rows.delete_lease(ticket.lease)?;
         }
         Ok(())

@@ -112,15 +112,16 @@ impl Memory {
         let not_held = || Error::internal(format!("job {} is not running", seq.0));
         let (running, _) = self.known.leases.release(seq).ok_or_else(not_held)?;
         let Running { id, kind, tenant, lane: home, .. } = running;
-        let queue = self.known.queue_of(home)?;
-        self.known.lanes.finished(home, now);
+        let queue = self.known.lanes.finished(home, now);
+        let queue = queue.ok_or_else(|| Error::internal(format!("lane {} is missing", home.0)))?;
         // A freed place, or a process that is alone now, may let another job run.
         self.signals.work = true;
         let who = Face { id, queue, kind, tenant };
         match fate {
             Fate::Completed => {
-                self.count(queue, State::Completed, true)?;
-                self.known.counts.entry(queue).or_default().rate.record(now);
+                let counts = self.known.counts.entry(queue).or_default();
+                counts.completed += 1;
+                counts.rate.record(now);
                 self.event(who, || Happened::Completed);
             }
             Fate::Cancelled => {
