@@ -43,6 +43,7 @@ statements! {
     StatesPut = "states/put",
     StatesDelete = "states/delete",
     DoneInsert = "done/insert",
+    DoneCopy = "done/copy",
     DoneGet = "done/get",
     DonePutLetters = "done/put_letters",
     DoneDelete = "done/delete",

@@ -19,7 +19,7 @@ use crate::statements::Sql;
 const ROWS: usize = 5_000;
 const BYTES: usize = 16 << 20;
 
-/// Jobs from which on they are copied, which takes one more round trip and less work of the server for each.
+/// Rows from which on they are copied, which takes one more round trip and less work of the server for each.
 const COPY_FROM: usize = 100;
 
 type Requests<'a> = Vec<Request<'a, ()>>;
@@ -103,7 +103,7 @@ impl Gathered {
             let (now, later) = rest.split_at(n);
             rest = later;
             if n >= COPY_FROM {
-                let rows = copy::rows(now)?;
+                let rows = copy::jobs(now)?;
                 requests.push(Box::pin(link.copy(Sql::JobsCopy, rows)));
                 continue;
             }
@@ -147,7 +147,9 @@ impl Gathered {
     }
 
     fn send_times<'a>(&'a self, link: &'a Link, requests: &mut Requests<'a>) -> Result<()> {
-        if !self.done.is_empty() {
+        if self.done.len() >= COPY_FROM {
+            requests.push(Box::pin(link.copy(Sql::DoneCopy, copy::done(&self.done)?)));
+        } else if !self.done.is_empty() {
             let rows = || self.done.values();
             let mut letters = Vec::with_capacity(self.done.len());
             let mut states = Vec::with_capacity(self.done.len());
