@@ -71,7 +71,7 @@ impl Drain {
         for row in &taken {
             promote(session.machine()?, row.try_get(0).or_store()?, now)?;
         }
-        let ours = session.commit(true)?;
+        let ours = session.commit(true, true)?.signals;
         signals.work |= ours.work;
         signals.cancels.extend(ours.cancels);
         // Rows that somebody else holds are looked for again, later.

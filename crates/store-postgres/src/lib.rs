@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 
 mod error;
+mod flusher;
 mod health;
 mod inbox;
 mod link;

@@ -1,11 +1,13 @@
 //! A connection with its prepared statements, and requests sent without waiting for one another.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::str::FromStr;
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_sink::Sink as _;
 use tidegate_core::codes;
 use tidegate_store::{Error, Result};
 use tokio::task::JoinHandle;
@@ -144,6 +146,16 @@ impl Link {
     /// Writes rows; says how many.
     pub(crate) async fn execute(&self, sql: Sql, params: &[&(dyn ToSql + Sync)]) -> Result<u64> {
         self.client.execute(self.statement(sql)?, params).await.or_store()
+    }
+
+    /// Sends rows in binary form.
+    pub(crate) async fn copy(&self, sql: Sql, rows: Bytes) -> Result<()> {
+        let sink = self.client.copy_in::<_, Bytes>(self.statement(sql)?).await.or_store()?;
+        let mut sink = pin!(sink);
+        poll_fn(|cx| sink.as_mut().poll_ready(cx)).await.or_store()?;
+        sink.as_mut().start_send(rows).or_store()?;
+        sink.finish().await.or_store()?;
+        Ok(())
     }
 
     /// Runs a text without params and without result.

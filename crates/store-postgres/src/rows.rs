@@ -10,6 +10,7 @@
 //! So a broken rule (an id that exists) shows up at the commit.
 
 mod claims;
+mod copy;
 mod fetched;
 mod gathered;
 mod jobs;

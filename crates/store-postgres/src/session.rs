@@ -6,18 +6,20 @@
 //!
 //! Transactions that only read take a fixed snapshot instead: memory and rows are then of the same moment.
 
+mod log;
+
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tidegate_core::codes;
 use tidegate_core::ids::{LeaseId, Seq};
-use tidegate_core::time::Timestamp;
 use tidegate_store::machine::{self, Machine, PendingSignals};
 use tidegate_store::{Error, Feed, Result};
 use tokio::runtime::Runtime;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use self::log::read_position;
 use crate::error::OrStore;
 use crate::link::{Address, Link, Request, all};
 use crate::options::PgOptions;
@@ -27,19 +29,6 @@ use crate::task::PgMachine;
 
 /// Rows of the log read at once; what is left is read before the lock is taken again.
 const FOLLOW: i64 = 1_000;
-
-/// Leases of one era, between two crashes of the server: the low bits of a number count them.
-const LEASE_BITS: u32 = 32;
-
-/// Commits of a process between two looks at old rows of the log.
-const PRUNE_EVERY: i64 = 256;
-
-/// Events are made for this long after the last follower left.
-const WATCHED_FOR: Duration = Duration::from_mins(1);
-
-/// Rows kept in the log, and their age in seconds. A process that is further behind rebuilds its memory from rows.
-const LOG_ROWS: i64 = 50_000;
-const LOG_SECONDS: f64 = 120.0;
 
 /// A place in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +49,14 @@ impl From<Error> for Behind {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
+}
+
+/// What a commit did.
+pub(crate) struct Committed {
+    /// What to signal.
+    pub(crate) signals: PendingSignals,
+    /// Whether callers must not be answered before the server's log is on disk.
+    pub(crate) to_flush: bool,
 }
 
 /// What a transaction that writes was opened with.
@@ -320,82 +317,6 @@ impl Session {
         self.try_begin(kind)
     }
 
-    /// Reads what others committed, outside any transaction. Says whether there is more.
-    fn catch_up(&mut self) -> Result<bool, Behind> {
-        let from = self.mark.version;
-        let machine = self.machine()?;
-        let rows = machine.rows_mut();
-        let log = rows.runtime().block_on(rows.link().query(Sql::LogAfter, &[&from, &FOLLOW]))?;
-        self.follow(&log)?;
-        Ok(log.len() as i64 == FOLLOW)
-    }
-
-    /// Brings the memory up to date, if that can be done at once. What stands in the way shows at the next operation.
-    pub(crate) fn refresh(&mut self) -> Result<()> {
-        self.mend()?;
-        loop {
-            match self.catch_up() {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(Behind::Error(error)) => {
-                    self.note(&error);
-                    return Err(error);
-                }
-                Err(Behind::Lost) => {
-                    self.discard();
-                    return self.mend();
-                }
-            }
-        }
-    }
-
-    /// Applies rows of the log; the first must be the one that the machine knows as the last.
-    fn follow(&mut self, log: &[Row]) -> Result<(), Behind> {
-        let mut rows = log.iter();
-        let known = rows.next().map(read_position).transpose()?;
-        if known.is_none_or(|(mark, _, _)| mark != self.mark) {
-            return Err(Behind::Lost);
-        }
-        let watched = self.watched();
-        for row in rows {
-            let (mark, _, now) = read_position(row)?;
-            if mark.version != self.mark.version + 1 {
-                return Err(Behind::Lost);
-            }
-            // What a newer version wrote and this one does not understand is in the rows all the same.
-            let bytes: &[u8] = row.try_get(5).or_store()?;
-            let machine = self.machine()?;
-            machine.watch(watched);
-            let followed = machine::decode(bytes).and_then(|changes| machine.follow(&changes));
-            if let Err(error) = followed {
-                tracing::warn!(version = mark.version, "A change could not be followed: {error}");
-                return Err(Behind::Lost);
-            }
-            let events = machine.take_events();
-            machine.rows_mut().set_time(now);
-            self.mark = mark;
-            self.publish(watched, events);
-        }
-        Ok(())
-    }
-
-    /// Whether events are worth making: somebody follows, or did a moment ago and may come back.
-    fn watched(&mut self) -> bool {
-        if self.feed.watched() {
-            self.last_watched = Some(Instant::now());
-        }
-        self.last_watched.is_some_and(|at| at.elapsed() < WATCHED_FOR)
-    }
-
-    fn publish(&self, watched: bool, events: Vec<tidegate_store::feed::JobEvent>) {
-        let version = self.mark.version.cast_unsigned();
-        if watched {
-            self.feed.publish(version, events);
-        } else {
-            self.feed.skip_to(version);
-        }
-    }
-
     /// Readies the machine for operations of a transaction. What it followed is known to be committed: it is returned.
     pub(crate) fn start(&mut self) -> Result<PendingSignals> {
         let watched = self.watched();
@@ -404,8 +325,9 @@ impl Session {
         Ok(machine.take_signals())
     }
 
-    /// Commits what the operations did, and returns what to signal.
-    pub(crate) fn commit(&mut self, durable: bool) -> Result<PendingSignals> {
+    /// Commits what the operations did. If they must survive a crash, a patient commit waits until they do, and any
+    /// other says that somebody has to.
+    pub(crate) fn commit(&mut self, durable: bool, patient: bool) -> Result<Committed> {
         let (next, stamp) = (self.mark.version + 1, self.random.next_u64().cast_signed());
         let watched = self.watched();
         let channel = self.options.schema.channel().to_owned();
@@ -421,6 +343,8 @@ impl Session {
         let changes = machine::encode(&changes)?;
         let rows = machine.rows_mut();
         let idle = rows.is_clean() && !logged;
+        // What was seen and found to be so already may not be on disk yet either: others do not wait inside the lock.
+        let waits = durable && patient && !idle;
         rows.commit(|link| {
             let mut more: Vec<Request<'_, ()>> = vec![];
             if logged {
@@ -435,7 +359,7 @@ impl Session {
                     link.query(Sql::LogNotify, &[&channel, &format!("c{next}")]).await.map(drop)
                 }));
             }
-            if !durable && !idle {
+            if !waits && !idle {
                 more.push(Box::pin(link.batch("SET LOCAL synchronous_commit = off")));
             }
             more
@@ -446,7 +370,7 @@ impl Session {
             self.mark = Mark { version: next, stamp };
             self.publish(watched, events);
         }
-        Ok(signals)
+        Ok(Committed { signals, to_flush: durable && !waits })
     }
 
     /// Reads rows, inside a transaction or not.
@@ -465,54 +389,4 @@ impl Session {
         let rows = self.machine()?.rows_mut();
         rows.commit(|_| vec![])
     }
-
-    /// After a crash of the server, the numbers of claims that did not wait for its disk may be in use although it has
-    /// forgotten them. They are skipped, durably, and with a version left out so that everybody rebuilds.
-    fn revive(&mut self) -> Result<()> {
-        let stamp = self.random.next_u64().cast_signed();
-        let rows = self.machine()?.rows_mut();
-        let (runtime, link) = (rows.runtime(), rows.link());
-        runtime.block_on(async {
-            // Another process may have done it while this one waited for the lock.
-            let alive = link.query(Sql::HeadAlive, &[]).await?;
-            let alive: bool = alive.first().map_or(Ok(true), |row| row.try_get(0).or_store())?;
-            if alive {
-                return Ok(());
-            }
-            let last = link.query(Sql::LogLast, &[]).await?;
-            let last = last.first().ok_or_else(|| Error::new(codes::CORRUPT, "the log is empty"))?;
-            let (mark, numbers, now) = read_position(last)?;
-            let lease = ((numbers.next_lease.0 >> LEASE_BITS) + 1) << LEASE_BITS;
-            let (version, seq, nothing) = (mark.version + 2, numbers.next_seq.0, Vec::<u8>::new());
-            let params: &[&(dyn ToSql + Sync)] = &[&version, &stamp, &seq, &lease, &now.0, &nothing];
-            link.execute(Sql::LogAppend, params).await?;
-            link.execute(Sql::HeadRevive, &[]).await?;
-            link.batch("COMMIT").await
-        })
-    }
-
-    /// Forgets old rows of the log, now and then.
-    pub(crate) fn prune_log(&mut self) {
-        let version = self.mark.version;
-        if version - self.looked < PRUNE_EVERY {
-            return;
-        }
-        self.looked = version;
-        let pruned = self.pruned;
-        let Ok(machine) = self.machine() else { return };
-        let rows = machine.rows_mut();
-        let params: &[&(dyn ToSql + Sync)] = &[&pruned, &LOG_ROWS, &LOG_SECONDS, &version];
-        match rows.runtime().block_on(rows.link().execute(Sql::LogPrune, params)) {
-            Ok(0) => {}
-            Ok(n) => self.pruned += n.cast_signed(),
-            Err(error) => tracing::debug!("The log was not pruned: {error}"),
-        }
-    }
-}
-
-fn read_position(row: &Row) -> Result<(Mark, Numbers, Timestamp)> {
-    let number = |i: usize| row.try_get::<_, i64>(i).or_store();
-    let mark = Mark { version: number(0)?, stamp: number(1)? };
-    let numbers = Numbers { next_seq: Seq(number(2)?), next_lease: LeaseId(number(3)?) };
-    Ok((mark, numbers, Timestamp(number(4)?)))
 }

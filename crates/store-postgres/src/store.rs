@@ -10,6 +10,7 @@ use tidegate_store::{Error, Feed, Result, Signals};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::OrStore;
+use crate::flusher::Flusher;
 use crate::health::{self, PgHealth};
 use crate::link::Address;
 use crate::listener::Heard;
@@ -147,6 +148,13 @@ fn serve(
         }
     };
     let poll = options.poll;
+    let flusher = match Flusher::start(address.clone(), options.clone()) {
+        Ok(flusher) => flusher,
+        Err(error) => {
+            let _ = ready.send(Err(error));
+            return;
+        }
+    };
     let mut session = Session::new(runtime.clone(), address, options, feed);
     if let Err(error) = session.mend() {
         let _ = ready.send(Err(error));
@@ -155,7 +163,7 @@ fn serve(
     if ready.send(Ok(())).is_err() {
         return;
     }
-    Writer::new(queue, runtime, session, signals, heard, poll, now).run();
+    Writer::new(queue, runtime, session, signals, heard, flusher, poll, now).run();
 }
 
 /// The number of this store, of which the numbers of its events are part.

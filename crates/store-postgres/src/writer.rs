@@ -1,8 +1,9 @@
 //! The one writer of a process: a thread that owns the session and commits in groups.
 //!
 //! Callers send operations and wait. The writer takes what is queued, opens one transaction, applies each operation,
-//! commits once, sends the signals and then answers, so every caller is answered after its change is durable and many
-//! share one commit. While one group commits, the next gathers; and while the lock is waited for, this one does.
+//! commits once and sends the signals; callers are answered when their change is durable, for which the
+//! [`flusher`](crate::flusher) waits while the writer goes on. While one group commits, the next gathers; and while the
+//! lock is waited for, this one does.
 //!
 //! - A refused operation (usage, not found, state) is answered with its refusal; the others of its group go on.
 //! - Any other failure undoes the group: all of it is answered with the error, the machine is thrown away and rebuilt
@@ -27,6 +28,7 @@ use tidegate_store::{Error, Result, Signals};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
+use crate::flusher::Flusher;
 use crate::inbox::Drain;
 use crate::listener::Heard;
 use crate::session::{Kind, Session};
@@ -66,6 +68,7 @@ pub(crate) struct Writer {
     outage: Option<Outage>,
     signals: Signals,
     heard: Arc<Heard>,
+    flusher: Flusher,
     drain: Drain,
     poll: Duration,
     clock: CallersClock,
@@ -83,12 +86,14 @@ enum Event {
 }
 
 impl Writer {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a writer, once")]
     pub(crate) fn new(
         inbox: mpsc::Receiver<Message>,
         runtime: Rc<Runtime>,
         session: Session,
         signals: Signals,
         heard: Arc<Heard>,
+        flusher: Flusher,
         poll: Duration,
         now: Timestamp,
     ) -> Self {
@@ -101,6 +106,7 @@ impl Writer {
             outage: None,
             signals,
             heard,
+            flusher,
             drain: Drain::default(),
             poll,
             clock,
@@ -254,6 +260,7 @@ impl Writer {
         group.gather(&mut self.inbox, &mut self.clock, None);
         let began = Instant::now();
         let expected = self.expected;
+        let mut to_flush = false;
         let served = self.guard(|writer| match group.needs {
             Needs::Memory => {
                 writer.session.refresh()?;
@@ -276,14 +283,20 @@ impl Writer {
                 group.gather(&mut writer.inbox, &mut writer.clock, Some((expected, began)));
                 writer.session.dirty();
                 group.apply(&mut writer.session)?;
-                let signals = writer.session.commit(group.durable)?;
-                writer.send(signals);
+                // A lone caller is best served by a commit that waits; others must not wait for it.
+                let patient = group.taken.len() == 1 && expected <= 1 && writer.inbox.is_empty();
+                let committed = writer.session.commit(group.durable, patient)?;
+                writer.send(committed.signals);
+                to_flush = committed.to_flush;
                 Ok(())
             }
         });
         match served {
             Ok(()) => {
                 self.expected = group.taken.len();
+                if to_flush {
+                    self.flusher.answer_later(std::mem::take(&mut group.taken));
+                }
                 group.answer(None);
                 self.session.prune_log();
             }

@@ -5,6 +5,7 @@
 //! end of a pipe, ends the server and removes its files.
 
 use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
@@ -40,6 +41,7 @@ pub fn url() -> String {
 #[derive(Debug)]
 pub struct Server {
     dir: PathBuf,
+    port: u16,
     settings: Vec<String>,
     watch: Option<Child>,
 }
@@ -47,9 +49,14 @@ pub struct Server {
 impl Server {
     /// Makes a new server with these settings (`name=value`) beside the usual ones, and starts it.
     pub fn start(settings: &[&str]) -> Result<Self> {
+        Self::make(settings)?.populate()
+    }
+
+    /// Makes the files of a server.
+    fn make(settings: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("tidegate-postgres-").tempdir()?.keep();
-        let mut server =
-            Self { dir, settings: settings.iter().map(|s| (*s).to_owned()).collect(), watch: None };
+        let settings = settings.iter().map(|s| (*s).to_owned()).collect();
+        let server = Self { dir, port: 5_432, settings, watch: None };
         if is_root()? {
             run(Command::new("chown").arg(user()).arg(&server.dir))?;
         }
@@ -57,10 +64,43 @@ impl Server {
         let mut initdb = as_user(&program("initdb")?);
         initdb.args(["--no-sync", "-A", "trust", "-U", "owner", "-E", "UTF8", "--locale=C", "-D"]).arg(&data);
         run(&mut initdb)?;
+        Ok(server)
+    }
+
+    /// Starts it for the first time.
+    fn populate(mut self) -> Result<Self> {
+        let server = &mut self;
         server.resume()?;
         server.sql("CREATE ROLE tester LOGIN CREATEDB")?;
         server.sql("CREATE DATABASE tests OWNER tester")?;
-        Ok(server)
+        Ok(self)
+    }
+
+    /// Makes and starts a server that answers on a port of 127.0.0.1, to encrypted connections alone.
+    pub fn start_encrypted(certificate: &str, key: &str) -> Result<Self> {
+        let mut server = Self::make(&[])?;
+        server.port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        for (name, text) in [("server.pem", certificate), ("server.key", key)] {
+            let path = server.data().join(name);
+            std::fs::write(&path, text)?;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+            if is_root()? {
+                run(Command::new("chown").arg(user()).arg(&path))?;
+            }
+        }
+        let rules =
+            "local all all trust\nhostssl all all 127.0.0.1/32 trust\nhostssl all all ::1/128 trust\n";
+        std::fs::write(server.data().join("pg_hba.conf"), rules)?;
+        let port = format!("port={}", server.port);
+        let settings =
+            ["listen_addresses=127.0.0.1", "ssl=on", "ssl_cert_file=server.pem", "ssl_key_file=server.key"];
+        server.settings = settings.into_iter().map(str::to_owned).chain([port]).collect();
+        server.populate()
+    }
+
+    /// Its port, which a socket has, too.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// URL of the database.
@@ -125,8 +165,8 @@ impl Server {
 
     fn sql_on(&self, database: &str, text: &str) -> Result<String> {
         let mut psql = Command::new(program("psql")?);
-        psql.arg("-h").arg(&self.dir).args(["-U", "owner", "-d", database]);
-        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", text]);
+        psql.arg("-h").arg(&self.dir).arg("-p").arg(self.port.to_string());
+        psql.args(["-U", "owner", "-d", database, "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", text]);
         run(&mut psql)
     }
 

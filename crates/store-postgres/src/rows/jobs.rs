@@ -11,7 +11,6 @@ use uuid::Uuid;
 
 use super::{PgRows, column, unsigned};
 use crate::error::corrupt;
-use crate::link::{Request, all};
 use crate::statements::Sql;
 
 impl JobRows for PgRows {
@@ -32,49 +31,18 @@ impl JobRows for PgRows {
         let done: Vec<Seq> =
             old(&reads.done).into_iter().filter(|seq| !self.gathered.done.contains_key(seq)).collect();
         let done = self.fetched.done.missing(done);
-        let wanted = [
-            (Sql::JobsGet, &jobs),
-            (Sql::JobsHead, &heads),
-            (Sql::StatesGet, &states),
-            (Sql::DoneGet, &done),
-        ];
-        let wanted: Vec<(Sql, Vec<i64>)> = wanted
-            .into_iter()
-            .filter(|(_, seqs)| !seqs.is_empty())
-            .map(|(sql, seqs)| (sql, seqs.iter().map(|seq| seq.0).collect()))
-            .collect();
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        let link = &self.link;
-        let requests: Vec<Request<'_, Vec<Row>>> = wanted
-            .iter()
-            .map(|(sql, seqs)| -> Request<'_, Vec<Row>> {
-                Box::pin(async move { link.query(*sql, &[seqs]).await })
-            })
-            .collect();
-        let answers = self.runtime.block_on(all(requests));
-        for ((sql, _), rows) in wanted.iter().zip(answers) {
-            let rows = rows?;
-            match sql {
-                Sql::JobsGet => {
-                    let read = rows.iter().map(read_job).collect::<Result<Vec<_>>>()?;
-                    self.fetched.jobs.learn(jobs.clone(), read);
-                }
-                Sql::JobsHead => {
-                    let read = rows.iter().map(read_head).collect::<Result<Vec<_>>>()?;
-                    self.fetched.heads.learn(heads.clone(), read);
-                }
-                Sql::StatesGet => {
-                    let read = rows.iter().map(read_state).collect::<Result<Vec<_>>>()?;
-                    self.fetched.states.learn(states.clone(), read);
-                }
-                _ => {
-                    let read = rows.iter().map(super::times::read_done).collect::<Result<Vec<_>>>()?;
-                    self.fetched.done.learn(done.clone(), read);
-                }
-            }
-        }
+        let (job_rows, head_rows, state_rows, done_rows) = self.runtime.block_on(async {
+            tokio::join!(
+                self.by_number(Sql::JobsGet, &jobs),
+                self.by_number(Sql::JobsHead, &heads),
+                self.by_number(Sql::StatesGet, &states),
+                self.by_number(Sql::DoneGet, &done),
+            )
+        });
+        self.fetched.jobs.learn(jobs, each(&job_rows?, read_job)?);
+        self.fetched.heads.learn(heads, each(&head_rows?, read_head)?);
+        self.fetched.states.learn(states, each(&state_rows?, read_state)?);
+        self.fetched.done.learn(done, each(&done_rows?, super::times::read_done)?);
         Ok(())
     }
 
@@ -98,10 +66,8 @@ impl JobRows for PgRows {
             };
             tokio::join!(find, hold)
         });
-        let found = found?.iter().map(read_found).collect::<Result<Vec<_>>>()?;
-        self.fetched.ids.learn(ids, found);
-        let holders = holders?.iter().map(super::claims::read_unique).collect::<Result<Vec<_>>>()?;
-        self.learn_uniques(keys, holders);
+        self.fetched.ids.learn(ids, each(&found?, read_found)?);
+        self.learn_uniques(keys, each(&holders?, super::claims::read_unique)?);
         Ok(())
     }
 
@@ -208,6 +174,21 @@ impl JobRows for PgRows {
     fn scan(&mut self, visit: &mut dyn FnMut(Scanned)) -> Result<()> {
         self.runtime.block_on(super::scan::scan(&self.link, &self.scan, visit))
     }
+}
+
+impl PgRows {
+    /// The rows of these jobs; asks nobody about none.
+    async fn by_number(&self, sql: Sql, seqs: &[Seq]) -> Result<Vec<Row>> {
+        if seqs.is_empty() {
+            return Ok(vec![]);
+        }
+        let numbers: Vec<i64> = seqs.iter().map(|seq| seq.0).collect();
+        self.link.query(sql, &[&numbers]).await
+    }
+}
+
+fn each<T>(rows: &[Row], read: fn(&Row) -> Result<T>) -> Result<Vec<T>> {
+    rows.iter().map(read).collect()
 }
 
 fn read_job(row: &Row) -> Result<(Seq, JobRow)> {

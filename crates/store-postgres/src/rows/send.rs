@@ -8,6 +8,7 @@ use tidegate_store::Result;
 use tidegate_store::rows::{DoneRow, JobRow};
 use uuid::Uuid;
 
+use super::copy;
 use super::gathered::{Gathered, NameWrite};
 use super::signed;
 use crate::error::corrupt;
@@ -17,6 +18,9 @@ use crate::statements::Sql;
 /// Most rows and bytes of payload in one statement: its params are built in memory on both sides.
 const ROWS: usize = 5_000;
 const BYTES: usize = 16 << 20;
+
+/// Rows from which on they are copied, which takes one more round trip and less work of the server for each.
+const COPY_FROM: usize = 100;
 
 type Requests<'a> = Vec<Request<'a, ()>>;
 
@@ -98,6 +102,11 @@ impl Gathered {
             let n = rest.iter().take(ROWS).take_while(fits).count().max(1);
             let (now, later) = rest.split_at(n);
             rest = later;
+            if n >= COPY_FROM {
+                let rows = copy::jobs(now)?;
+                requests.push(Box::pin(link.copy(Sql::JobsCopy, rows)));
+                continue;
+            }
             let mut extras = Vec::with_capacity(n);
             for (_, job) in now {
                 extras.push(job.extra.as_ref().map(|e| json("a job", e)).transpose()?);
@@ -138,7 +147,9 @@ impl Gathered {
     }
 
     fn send_times<'a>(&'a self, link: &'a Link, requests: &mut Requests<'a>) -> Result<()> {
-        if !self.done.is_empty() {
+        if self.done.len() >= COPY_FROM {
+            requests.push(Box::pin(link.copy(Sql::DoneCopy, copy::done(&self.done)?)));
+        } else if !self.done.is_empty() {
             let rows = || self.done.values();
             let mut letters = Vec::with_capacity(self.done.len());
             let mut states = Vec::with_capacity(self.done.len());
@@ -228,7 +239,7 @@ impl Gathered {
     }
 }
 
-fn json(what: &str, value: &impl Serialize) -> Result<String> {
+pub(super) fn json(what: &str, value: &impl Serialize) -> Result<String> {
     serde_json::to_string(value).map_err(|e| corrupt(what, e))
 }
 

@@ -10,6 +10,7 @@ mod outage;
 mod plans;
 mod schema;
 mod search;
+mod tls;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
