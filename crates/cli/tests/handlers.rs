@@ -208,8 +208,10 @@ fn what_ignores_sigterm_does_not_outlive_its_stopped_command() {
         place.file("stubborn.sh", "trap '' TERM\necho $$ > pid.new\nmv pid.new pid\nexec sleep 300\n");
     let handler = script(&place, &format!("trap 'exit 143' TERM\nsh {stubborn} &\nwait"));
     enqueue(&place, "hello", "1", &[]);
-    let child =
-        started(&place, &["work", "--kind", "hello", "--exec", &handler, "--drain", "0s", "--grace", "20s"]);
+    let child = started(
+        &place,
+        &["work", "--kind", "hello", "--exec", &handler, "--drain", "0s", "--grace", "500ms"],
+    );
     wait_for("the start of the command", || pid_file.exists());
     let stubborn = std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
     let stubborn = Pid::from_raw(stubborn).unwrap();

@@ -118,3 +118,26 @@ async fn a_server_with_keys_wants_one_and_says_what_it_allows() {
     let shelf = tidegate_store::params::Shelf::Keys;
     assert_eq!(store.records(shelf, Timestamp(0)).await.unwrap_err().code, codes::NOT_ALLOWED);
 }
+
+/// Files of the server's own tests: an authority, and a certificate that it signed for 127.0.0.1 and localhost.
+fn pem(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/tests/data").join(name)
+}
+
+#[tokio::test]
+async fn an_encrypted_server_is_trusted_by_its_authority_and_by_nothing_less() {
+    let files = tidegate_server::TlsFiles {
+        certificates: pem("certificate.pem"),
+        private_key: pem("private_key.pem"),
+    };
+    let server = Running::with(Arc::new(MemoryStore::new()), |options| options.tls = Some(files)).await;
+    let url = format!("https://{}", server.addr);
+    let trusting = RemoteOptions { ca: Some(pem("authority.pem")), ..RemoteOptions::default() };
+    let store = RemoteStore::connect(&url, trusting).await.expect("its authority is known");
+    assert_eq!(store.totals().await.unwrap().ready, 0);
+    // On a system without any authorities there is nothing to begin with.
+    let error = refused(&url, RemoteOptions::default()).await;
+    assert!([codes::SERVER_UNREACHABLE, codes::INVALID_TLS].contains(&error.code), "{error}");
+    assert!(error.detail.contains("certificate"), "{error}");
+    assert_eq!(refused(&server.url(), RemoteOptions::default()).await.code, codes::SERVER_UNREACHABLE);
+}

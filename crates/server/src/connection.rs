@@ -80,15 +80,15 @@ pub(crate) async fn serve(host: Arc<Host>, stream: TcpStream, place: Arc<Place>)
 }
 
 async fn converse(host: &Arc<Host>, stream: TcpStream, place: &Arc<Place>) {
-    // Buffers are made when there is something to read: an idle connection costs its task and no more.
-    if stream.readable().await.is_err() {
+    // Buffers and parsers are made when there is something to read: an idle connection costs its task and no more.
+    if !stream.peek(&mut [0]).await.is_ok_and(|n| n > 0) {
         return;
     }
-    let Some(tls) = &host.tls else { return http(host, stream, place).await };
+    let Some(tls) = &host.tls else { return Box::pin(http(host, stream, place)).await };
     // A handshake has as much time as a header.
     place.read(host.places.now());
-    match tls.accept(stream).await {
-        Ok(stream) => http(host, stream, place).await,
+    match Box::pin(tls.accept(stream)).await {
+        Ok(stream) => Box::pin(http(host, stream, place)).await,
         Err(error) => tracing::debug!(peer = %place.peer, "no TLS with this client: {error}"),
     }
 }

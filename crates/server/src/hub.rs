@@ -1,33 +1,38 @@
-//! Events of the store, read once and handed to everybody who follows: streams, and requests that wait for a job.
+//! Events of the store, read once and handed to everybody who follows: requests that wait for a job, at once; streams, in
+//! pieces.
 //!
-//! The hub alone follows the store's feed. It writes each event once, whatever the number of streams, and shares the
-//! bytes.
+//! The hub alone follows the store's feed. Streams with the same filter share what is written for them, and a stream is
+//! not woken for events that are not for it. All streams together are written to a bounded number of times per second:
+//! a thousand followers must not take the machine from the engine. When more happens than so many streams can be told,
+//! they get the newest and are told of a gap.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
 use tidegate_core::ids::JobId;
-use tidegate_store::feed::{Delivery, EventId, JobEvent, Subscription};
+use tidegate_store::feed::{Delivery, EVENTS_KEPT, EventId, JobEvent, Subscription};
 use tidegate_store::{Feed, Store};
-use tidegate_wire::events;
 use tokio::sync::{broadcast, oneshot};
 use tokio::time::Instant;
 
+use crate::audience::{Audience, Filter, Piece};
 use crate::tasks::Tasks;
 
-/// Batches that a stream may be behind before it reads from the store's own buffer.
-const BATCHES: usize = 64;
-/// How long the hub goes on when nobody follows: requests that wait come and go. The feed itself lingers longer.
+/// How long the hub goes on when nobody follows: requests that wait come and go.
 const LINGER: Duration = Duration::from_secs(5);
-/// A busy store is read in larger batches: the pause after one that was not small.
-const BREATH: (usize, Duration) = (32, Duration::from_millis(2));
+/// A busy store is read in larger steps: the pause after one that was not small.
+const BREATH: (usize, Duration) = (32, Duration::from_millis(1));
+/// Pause of the streams for each stream that was written to: two thousand writes per second are a few percent of a core.
+const PER_WRITE: Duration = Duration::from_micros(500);
+/// Longest pause of the streams.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Hub {
     store: Arc<dyn Store>,
     tasks: Arc<Tasks>,
-    live: broadcast::Sender<Arc<Batch>>,
+    /// Events per second over all streams.
+    events_per_second: u32,
     state: Mutex<State>,
 }
 
@@ -37,27 +42,18 @@ struct State {
     followers: usize,
     waiting: HashMap<JobId, Vec<(u64, oneshot::Sender<()>)>>,
     tokens: u64,
+    audience: Audience,
+    /// The newest event that every stream was told of, if it was for it.
+    told: Option<EventId>,
 }
 
-/// Events that came together.
-#[derive(Debug)]
-pub(crate) enum Batch {
-    /// Events in order.
-    Events {
-        events: Vec<Written>,
-        /// All of them, one after the other.
-        text: Bytes,
-    },
-    /// Some events are no longer to be had.
-    Gap,
-}
-
-/// An event as it is sent.
-#[derive(Debug)]
-pub(crate) struct Written {
-    pub(crate) id: EventId,
-    pub(crate) event: Arc<JobEvent>,
-    pub(crate) text: Bytes,
+/// What the streams have not been told yet.
+struct Pending {
+    events: Vec<(EventId, Arc<JobEvent>)>,
+    gap: bool,
+    /// When they may be told again, and when they were told last.
+    not_before: Instant,
+    told_at: Instant,
 }
 
 /// Keeps the hub running.
@@ -97,31 +93,44 @@ impl Drop for Ending {
 }
 
 impl Hub {
-    pub(crate) fn new(store: Arc<dyn Store>, tasks: Arc<Tasks>) -> Arc<Self> {
-        let (live, _) = broadcast::channel(BATCHES);
-        Arc::new(Self { store, tasks, live, state: Mutex::default() })
+    pub(crate) fn new(store: Arc<dyn Store>, tasks: Arc<Tasks>, events_per_second: u32) -> Arc<Self> {
+        Arc::new(Self { store, tasks, events_per_second, state: Mutex::default() })
     }
 
     pub(crate) fn feed(&self) -> &Feed {
         self.store.feed()
     }
 
-    /// Follows. Events from now on are not missed.
-    pub(crate) fn follow(self: &Arc<Self>) -> (Following, broadcast::Receiver<Arc<Batch>>) {
-        let live = self.live.subscribe();
+    /// Keeps the hub running, so that endings are heard.
+    pub(crate) fn follow(self: &Arc<Self>) -> Following {
         let mut state = self.state();
         state.followers += 1;
         if !state.running {
             state.running = true;
-            let feed = self.feed().subscribe(None);
-            self.tasks.spawn(self.clone().run(feed));
+            self.tasks.spawn(self.clone().run(self.feed().subscribe(None)));
         }
-        (Following(self.clone()), live)
+        drop(state);
+        Following(self.clone())
     }
 
-    /// Streams that listen now.
-    pub(crate) fn listeners(&self) -> usize {
-        self.live.receiver_count()
+    /// Listens to what happens from now on.
+    pub(crate) fn listen(&self, filter: &Filter) -> broadcast::Receiver<Arc<Piece>> {
+        self.state().audience.join(filter)
+    }
+
+    /// A stream with this filter has ended.
+    pub(crate) fn leave(&self, filter: &Filter) {
+        self.state().audience.leave(filter);
+    }
+
+    /// Share of one stream in the events of a second.
+    pub(crate) fn share(&self) -> f64 {
+        f64::from(self.events_per_second.max(1)) / self.state().audience.streams().max(1) as f64
+    }
+
+    /// The newest event that streams were told of, if it was for them.
+    pub(crate) fn told(&self) -> Option<EventId> {
+        self.state().told
     }
 
     /// Registers for the end of a job. Look at the job after this, or its end may fall between.
@@ -131,86 +140,93 @@ impl Hub {
         state.tokens += 1;
         let token = state.tokens;
         state.waiting.entry(job).or_default().push((token, tell));
+        drop(state);
         Ending { hub: self.clone(), job, token, told }
     }
 
     async fn run(self: Arc<Self>, mut feed: Subscription) {
+        let now = Instant::now();
+        let mut pending = Pending { events: vec![], gap: false, not_before: now, told_at: now };
         let mut lonely_since: Option<Instant> = None;
         loop {
+            let due = !pending.events.is_empty() || pending.gap;
             let delivery = tokio::select! {
-                delivery = feed.next() => Some(delivery),
-                () = tokio::time::sleep(LINGER / 10) => None,
-            };
-            {
-                let mut state = self.state();
-                if state.followers > 0 {
-                    lonely_since = None;
-                } else if lonely_since.get_or_insert_with(Instant::now).elapsed() >= LINGER {
-                    state.running = false;
-                    return;
+                biased;
+                () = tokio::time::sleep_until(pending.not_before), if due => {
+                    self.tell(&mut pending);
+                    continue;
                 }
+                delivery = feed.next() => Some(delivery),
+                () = tokio::time::sleep(LINGER) => None,
+            };
+            if self.is_over(&mut lonely_since) {
+                return;
             }
             let Some(delivery) = delivery else { continue };
             let many = matches!(&delivery, Delivery::Events(events) if events.len() >= BREATH.0);
-            self.hand_on(delivery);
+            self.take(delivery, &mut pending);
             if many {
                 tokio::time::sleep(BREATH.1).await;
             }
         }
     }
 
-    fn hand_on(&self, delivery: Delivery) {
+    fn is_over(&self, lonely_since: &mut Option<Instant>) -> bool {
+        let mut state = self.state();
+        if state.followers > 0 {
+            *lonely_since = None;
+        } else if lonely_since.get_or_insert_with(Instant::now).elapsed() >= LINGER {
+            state.running = false;
+            return true;
+        }
+        false
+    }
+
+    fn take(&self, delivery: Delivery, pending: &mut Pending) {
+        let mut state = self.state();
         let events = match delivery {
             Delivery::Gap => {
-                // Whoever waits looks again; the sender of each is dropped.
-                self.state().waiting.clear();
-                let _ = self.live.send(Arc::new(Batch::Gap));
+                // Whoever waits looks again: the sender of each is dropped.
+                state.waiting.clear();
+                pending.gap = true;
                 return;
             }
             Delivery::Events(events) => events,
         };
-        self.tell_endings(&events);
-        if self.live.receiver_count() > 0 {
-            // Nobody listening any more is fine.
-            let _ = self.live.send(Arc::new(write(events)));
+        if !state.waiting.is_empty() {
+            for (_, event) in events.iter().filter(|(_, e)| e.what.is_end()) {
+                for (_, tell) in state.waiting.remove(&event.id).into_iter().flatten() {
+                    let _ = tell.send(());
+                }
+            }
+        }
+        if state.audience.streams() == 0 {
+            state.told = events.last().map(|(id, _)| *id).or(state.told);
+            return;
+        }
+        pending.events.extend(events);
+        if pending.events.len() > EVENTS_KEPT {
+            pending.events.drain(..pending.events.len() - EVENTS_KEPT);
+            pending.gap = true;
         }
     }
 
-    fn tell_endings(&self, events: &[(EventId, Arc<JobEvent>)]) {
+    /// Tells the streams.
+    fn tell(&self, pending: &mut Pending) {
+        let now = Instant::now();
+        let events = std::mem::take(&mut pending.events);
+        let newest = events.last().map(|(id, _)| *id);
+        let share = self.share() * (now - pending.told_at).as_secs_f64();
         let mut state = self.state();
-        if state.waiting.is_empty() {
-            return;
-        }
-        for (_, event) in events.iter().filter(|(_, e)| e.what.is_end()) {
-            for (_, tell) in state.waiting.remove(&event.id).into_iter().flatten() {
-                let _ = tell.send(());
-            }
-        }
+        let told = state.audience.tell(&events, pending.gap, share as usize);
+        // After the pieces: who sees this id and finds no piece waiting has missed nothing.
+        state.told = newest.or(state.told);
+        pending.gap = false;
+        pending.told_at = now;
+        pending.not_before = now + (PER_WRITE * told as u32).min(LONGEST_PAUSE);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Writes events once, for all.
-pub(crate) fn write(events: Vec<(EventId, Arc<JobEvent>)>) -> Batch {
-    let mut all = BytesMut::with_capacity(events.len() * 256);
-    let mut ends = Vec::with_capacity(events.len());
-    for (id, event) in &events {
-        let wire = events::JobEvent::from(&**event);
-        all.put_slice(format!("id: {id}\nevent: {}\ndata: ", wire.event.as_str()).as_bytes());
-        // Names, numbers and times: nothing that could not be written.
-        let _ = serde_json::to_writer((&mut all).writer(), &wire);
-        all.put_slice(b"\n\n");
-        ends.push(all.len());
-    }
-    let text = all.freeze();
-    let mut start = 0;
-    let written = events.into_iter().zip(ends).map(|((id, event), end)| {
-        let text = text.slice(start..end);
-        start = end;
-        Written { id, event, text }
-    });
-    Batch::Events { events: written.collect(), text: text.clone() }
 }

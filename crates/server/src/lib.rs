@@ -11,6 +11,7 @@
 
 mod access;
 mod app;
+mod audience;
 mod body;
 mod call;
 mod clock;

@@ -97,8 +97,8 @@ pub struct Limits {
     pub long_polls: usize,
     /// Event streams at a time.
     pub streams: usize,
-    /// Events sent per second over all streams; beyond that streams fall behind, catch up from the buffer, and are told
-    /// of a gap if that is not enough. It keeps a thousand followers from taking the machine from the engine.
+    /// Events sent per second over all streams. When more happens, streams get the newest and are told of a gap: a
+    /// thousand followers must not take the machine from the engine.
     pub events_per_second: u32,
     /// Requests of one key, or of one address without a key.
     pub rate: Rate,

@@ -73,7 +73,7 @@ impl Server {
         let tasks = Arc::new(Tasks::default());
         let places = Arc::new(Places::new(limits.clone(), most_connections(limits.connections)));
         let app = Arc::new(App {
-            hub: Hub::new(store.clone(), tasks.clone()),
+            hub: Hub::new(store.clone(), tasks.clone(), limits.events_per_second),
             store,
             clock,
             mint: Mint::random(),

@@ -70,9 +70,10 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'TG2008', HINT = 'between 1 and 100';
     END IF;
     IF unique_key IS NOT NULL THEN
-        IF octet_length(unique_key) NOT BETWEEN 1 AND 512 THEN
-            RAISE EXCEPTION 'a unique key has % bytes', octet_length(unique_key)
-                USING ERRCODE = 'invalid_parameter_value', DETAIL = 'TG2001', HINT = '1 to 512 are allowed';
+        IF octet_length(unique_key) NOT BETWEEN 1 AND 512 OR unique_key ~ '[[:cntrl:]]' THEN
+            RAISE EXCEPTION 'a unique key of % bytes is not acceptable', octet_length(unique_key)
+                USING ERRCODE = 'invalid_parameter_value', DETAIL = 'TG2001',
+                HINT = '1 to 512 bytes without control characters are allowed';
         END IF;
         IF coalesce(on_conflict, 'keep') NOT IN ('keep', 'replace', 'hasten') THEN
             RAISE EXCEPTION 'on_conflict "%" is not known', on_conflict

@@ -12,8 +12,10 @@ use tidegate_store::{Error, Result};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
+use crate::error::OrStore;
 use crate::link::{Address, Link};
 use crate::options::PgOptions;
+use crate::session::Mark;
 use crate::statements::Sql;
 use crate::task::Operation;
 
@@ -21,11 +23,18 @@ use crate::task::Operation;
 const GROUPS: usize = 64;
 
 /// Operations that wait to be answered.
-pub(crate) type Callers = Vec<Box<dyn Operation>>;
+type Callers = Vec<Box<dyn Operation>>;
+
+/// A commit that did not wait for the disk, and who waits for it.
+pub(crate) struct Flushed {
+    /// Its row of the log: as long as that is there, so is all that came before it.
+    pub(crate) mark: Mark,
+    pub(crate) callers: Callers,
+}
 
 /// The writer's end. Dropping it answers what is left and ends the thread.
 pub(crate) struct Flusher {
-    groups: Option<mpsc::Sender<Callers>>,
+    groups: Option<mpsc::Sender<Flushed>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -42,10 +51,10 @@ impl Flusher {
     }
 
     /// Answers these callers when what they did is on disk. Must not be called inside a runtime.
-    pub(crate) fn answer_later(&self, callers: Callers) {
+    pub(crate) fn answer_later(&self, group: Flushed) {
         let Some(groups) = &self.groups else { return };
-        if let Err(mpsc::error::SendError(callers)) = groups.blocking_send(callers) {
-            answer(callers, Some(&Error::internal("the thread that waits for the disk is gone")));
+        if let Err(mpsc::error::SendError(group)) = groups.blocking_send(group) {
+            answer(group.callers, Some(&Error::internal("the thread that waits for the disk is gone")));
         }
     }
 }
@@ -68,28 +77,35 @@ struct Flush {
 }
 
 impl Flush {
-    fn run(mut self, mut queue: mpsc::Receiver<Callers>) {
-        while let Some(mut callers) = queue.blocking_recv() {
+    fn run(mut self, mut queue: mpsc::Receiver<Flushed>) {
+        while let Some(Flushed { mut mark, mut callers }) = queue.blocking_recv() {
             while let Ok(more) = queue.try_recv() {
-                callers.extend(more);
+                mark = more.mark;
+                callers.extend(more.callers);
             }
-            // A connection that was lost says nothing about what was committed: asked again, the answer counts.
-            let mut flushed = self.flush();
+            // A connection that was lost says nothing about what was committed. Asked again, the answer counts only if the
+            // server still has the commit: it may have crashed and forgotten it, or be another one.
+            let mut flushed = self.flush(mark);
             if flushed.is_err() {
                 self.link = None;
-                flushed = self.flush();
+                flushed = self.flush(mark);
             }
             answer(callers, flushed.err().as_ref());
         }
     }
 
-    fn flush(&mut self) -> Result<()> {
+    fn flush(&mut self, mark: Mark) -> Result<()> {
         if self.link.as_ref().is_none_or(Link::is_closed) {
             let open = Link::open(&self.address, &self.options, &[Sql::LogFlush]);
             self.link = Some(self.runtime.block_on(open)?);
         }
         let Some(link) = &self.link else { return Err(Error::internal("there is no connection")) };
-        self.runtime.block_on(link.query(Sql::LogFlush, &[])).map(drop)
+        let rows = self.runtime.block_on(link.query(Sql::LogFlush, &[&mark.version, &mark.stamp]))?;
+        let kept: bool = rows.first().map_or(Ok(false), |row| row.try_get(0).or_store())?;
+        if kept {
+            return Ok(());
+        }
+        Err(Error::new(codes::STORE_UNREACHABLE, "the database lost its last commits before they were on disk"))
     }
 }
 

@@ -33,6 +33,8 @@ const BYTES: usize = 4 << 20;
 pub(crate) struct Drain {
     /// All rows of earlier transactions are taken.
     from: i64,
+    /// As far as is known since the memory was rebuilt last.
+    rebuilds: u64,
 }
 
 /// What was taken over.
@@ -46,6 +48,9 @@ pub(crate) struct Promoted {
 impl Drain {
     /// Takes over some rows, if there are any.
     pub(crate) fn run(&mut self, session: &mut Session, now: Timestamp) -> Result<Promoted> {
+        if self.rebuilds != session.rebuilds() {
+            *self = Self { from: 0, rebuilds: session.rebuilds() };
+        }
         let found = session.ask(Sql::InboxLook, &[&self.from, &ROWS])?;
         let (mut xids, mut numbers, mut bytes, mut oldest_running) = (vec![], vec![], 0, self.from);
         let mut more = found.len() as i64 == ROWS;
@@ -93,7 +98,7 @@ struct Sent {
     run_at: Option<i64>,
     timeout_ms: Option<i64>,
     max_attempts: Option<u32>,
-    unique: Option<Unique>,
+    unique: Option<Box<RawValue>>,
     trace: Option<String>,
     payload: Box<RawValue>,
 }
@@ -104,7 +109,8 @@ fn promote(machine: &mut PgMachine, text: &str, now: Timestamp) -> Result<()> {
         Ok(sent) => sent,
         Err(error) => {
             // Only somebody who writes into the table by hand can do this.
-            tracing::error!("A row of the inbox could not be read and was dropped: {error}");
+            let (line, column) = (error.line(), error.column());
+            tracing::error!(line, column, "A row of the inbox could not be read and was dropped.");
             return Ok(());
         }
     };
@@ -170,7 +176,12 @@ impl Sent {
         job.run_at = self.run_at.map(Timestamp);
         job.timeout_ms = self.timeout_ms;
         job.max_attempts = self.max_attempts;
-        job.unique = self.unique;
+        job.unique = self.unique.map(|text| serde_json::from_str::<Unique>(text.get())).transpose().unwrap_or_else(
+            |_| {
+                note(Error::new(codes::INVALID_NAME, "the unique key is not acceptable"));
+                None
+            },
+        );
         job.trace = self.trace;
         Some((job, wrong))
     }

@@ -22,6 +22,8 @@ pub(crate) struct Heard {
     any: AtomicBool,
     inbox: AtomicBool,
     listens: AtomicBool,
+    /// How far the server's clock is ahead of this process's, in milliseconds.
+    clock_ahead: AtomicI64,
     wake: Notify,
 }
 
@@ -42,6 +44,15 @@ impl News {
 }
 
 impl Heard {
+    /// How far the server's clock is ahead of this process's, in milliseconds.
+    pub(crate) fn clock_ahead(&self) -> i64 {
+        self.clock_ahead.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_clock_ahead(&self, ms: i64) {
+        self.clock_ahead.store(ms, Ordering::Relaxed);
+    }
+
     /// Whether notifications come.
     pub(crate) fn listens(&self) -> bool {
         self.listens.load(Ordering::Relaxed)
@@ -73,6 +84,13 @@ impl Heard {
         } else {
             self.inbox.store(true, Ordering::Release);
         }
+        self.any.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    /// There is more in the inbox than was taken at once.
+    pub(crate) fn more_in_inbox(&self) {
+        self.inbox.store(true, Ordering::Release);
         self.any.store(true, Ordering::Release);
         self.wake.notify_one();
     }

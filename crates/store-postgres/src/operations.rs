@@ -223,6 +223,10 @@ impl Store for PgStore {
         self.events()
     }
 
+    fn clock_ahead_ms(&self) -> i64 {
+        self.clock_ahead()
+    }
+
     async fn close(&self) -> Result<()> {
         self.shut().await
     }

@@ -65,6 +65,7 @@ pub struct PgOptions {
     pub(crate) statement_timeout: Duration,
     pub(crate) poll: Duration,
     pub(crate) old_snapshot: Duration,
+    pub(crate) late: Duration,
     /// Statements in place of the real ones, for tests that show what a mistake would do.
     pub(crate) instead: Vec<(&'static str, &'static str)>,
 }
@@ -84,6 +85,7 @@ impl Default for PgOptions {
             statement_timeout: Duration::from_secs(20),
             poll: Duration::from_millis(500),
             old_snapshot: Duration::from_mins(1),
+            late: Duration::from_mins(1),
             instead: vec![],
         }
     }
@@ -156,6 +158,14 @@ impl PgOptions {
     #[must_use]
     pub fn old_snapshot(mut self, age: Duration) -> Self {
         self.old_snapshot = age;
+        self
+    }
+
+    /// How far the time of an operation may be behind the latest one before it counts as a clock that went back: it may
+    /// have waited for the lock, or come from a machine whose clock is a little behind.
+    #[must_use]
+    pub fn late_readings(mut self, slack: Duration) -> Self {
+        self.late = slack;
         self
     }
 

@@ -32,9 +32,9 @@ const FOLLOW: i64 = 1_000;
 
 /// A place in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mark {
-    version: i64,
-    stamp: i64,
+pub(crate) struct Mark {
+    pub(crate) version: i64,
+    pub(crate) stamp: i64,
 }
 
 /// Why a machine cannot follow.
@@ -83,6 +83,10 @@ pub(crate) struct Session {
     /// Versions below this are gone from the log.
     pruned: i64,
     looked: i64,
+    /// How often the memory was rebuilt.
+    rebuilds: u64,
+    /// Whether the operations of this transaction make events.
+    watching: bool,
     last_watched: Option<Instant>,
     random: tidegate_core::seed::Seed,
 }
@@ -105,6 +109,8 @@ impl Session {
             mark: Mark { version: 0, stamp: 0 },
             pruned: 0,
             looked: 0,
+            rebuilds: 0,
+            watching: false,
             last_watched: None,
             random: tidegate_core::seed::Seed::new(seed),
         }
@@ -118,6 +124,16 @@ impl Session {
     /// Version of the last commit that the machine knows.
     pub(crate) fn version(&self) -> i64 {
         self.mark.version
+    }
+
+    /// The newest commit that the machine knows.
+    pub(crate) fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// How often the memory was rebuilt.
+    pub(crate) fn rebuilds(&self) -> u64 {
+        self.rebuilds
     }
 
     /// The rows, with the machine or without.
@@ -232,6 +248,10 @@ impl Session {
         rows.forget();
         self.runtime.block_on(rows.link().batch("COMMIT"))?;
         machine.record_changes(true);
+        machine.tolerate_late_readings(self.options.late.as_millis() as i64);
+        // Another server may be behind the same address: what was known about the places of rows is not.
+        (self.pruned, self.looked) = (0, mark.version);
+        self.rebuilds += 1;
         machine.rows_mut().set_time(now);
         self.mark = mark;
         self.machine = Some(machine);
@@ -320,6 +340,7 @@ impl Session {
     /// Readies the machine for operations of a transaction. What it followed is known to be committed: it is returned.
     pub(crate) fn start(&mut self) -> Result<PendingSignals> {
         let watched = self.watched();
+        self.watching = watched;
         let machine = self.machine()?;
         machine.watch(watched);
         Ok(machine.take_signals())
@@ -329,7 +350,8 @@ impl Session {
     /// other says that somebody has to.
     pub(crate) fn commit(&mut self, durable: bool, patient: bool) -> Result<Committed> {
         let (next, stamp) = (self.mark.version + 1, self.random.next_u64().cast_signed());
-        let watched = self.watched();
+        // As it was when the operations ran: who came since has missed nothing that was promised.
+        let watched = self.watching;
         let channel = self.options.schema.channel().to_owned();
         let durable_claims = self.options.durable_claims;
         let machine = self.machine()?;
@@ -344,7 +366,8 @@ impl Session {
         let rows = machine.rows_mut();
         let idle = rows.is_clean() && !logged;
         // What was seen and found to be so already may not be on disk yet either: others do not wait inside the lock.
-        let waits = durable && patient && !idle;
+        // And what leaves no row in the log could not be found there again after a crash.
+        let waits = durable && (patient || !logged) && !idle;
         rows.commit(|link| {
             let mut more: Vec<Request<'_, ()>> = vec![];
             if logged {

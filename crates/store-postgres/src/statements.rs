@@ -25,6 +25,7 @@ statements! {
     HeadLock = "head/lock",
     HeadAlive = "head/alive",
     HeadRevive = "head/revive",
+    HeadClock = "head/clock",
     LogAfter = "log/after",
     LogLast = "log/last",
     LogFirst = "log/first",

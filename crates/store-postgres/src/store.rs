@@ -109,6 +109,11 @@ impl PgStore {
         &self.inner.signals
     }
 
+    /// How far the server's clock is ahead of ours.
+    pub(crate) fn clock_ahead(&self) -> i64 {
+        self.inner.heard.clock_ahead()
+    }
+
     /// Where events are published.
     pub(crate) fn events(&self) -> &Feed {
         &self.inner.feed

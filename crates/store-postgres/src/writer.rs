@@ -28,10 +28,12 @@ use tidegate_store::{Error, Result, Signals};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
-use crate::flusher::Flusher;
+use crate::flusher::{Flushed, Flusher};
 use crate::inbox::Drain;
 use crate::listener::Heard;
+use crate::error::OrStore as _;
 use crate::session::{Kind, Session};
+use crate::statements::Sql;
 use crate::task::{Message, Needs, Operation};
 
 /// Operations queued before callers wait to be let in.
@@ -52,6 +54,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often to look for what others did while `LISTEN` works: in case a notification was lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// How often the clocks are compared.
+const COMPARE_CLOCKS: Duration = Duration::from_secs(30);
+
+/// Clocks that are no further apart agree: readings of them are no better.
+const CLOCKS_AGREE_MS: i64 = 50;
 
 /// Why there is no service.
 struct Outage {
@@ -76,6 +84,8 @@ pub(crate) struct Writer {
     /// Callers answered by the last group.
     expected: usize,
     looked: Instant,
+    /// When the clocks were last compared.
+    compared: Instant,
 }
 
 /// What woke the writer.
@@ -113,11 +123,27 @@ impl Writer {
             dice,
             expected: 0,
             looked: Instant::now(),
+            compared: Instant::now(),
         }
+    }
+
+    /// Compares this machine's clock with the server's: all processes go by the latter.
+    fn compare_clocks(&mut self) -> Result<()> {
+        self.compared = Instant::now();
+        let (before, began) = (wall_clock(), Instant::now());
+        let rows = self.session.ask(Sql::HeadClock, &[])?;
+        let round_trip = began.elapsed().as_millis() as i64;
+        let theirs: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0).or_store())?;
+        let ahead = theirs - (before.0 / 1_000_000 + round_trip / 2);
+        self.heard.set_clock_ahead(if ahead.abs() <= CLOCKS_AGREE_MS { 0 } else { ahead });
+        Ok(())
     }
 
     /// Serves until the store is closed or its last handle is gone.
     pub(crate) fn run(mut self) {
+        if let Err(error) = self.compare_clocks() {
+            self.failed(error);
+        }
         let mut next = None;
         loop {
             let event = match next.take() {
@@ -192,13 +218,16 @@ impl Writer {
             if heard.only_commits() {
                 return Ok(());
             }
-            loop {
-                let promoted = writer.drain.run(&mut writer.session, now)?;
-                writer.send(promoted.signals);
-                if !promoted.more {
-                    return Ok(());
-                }
+            if writer.compared.elapsed() >= COMPARE_CLOCKS {
+                writer.compare_clocks()?;
             }
+            let promoted = writer.drain.run(&mut writer.session, now)?;
+            writer.send(promoted.signals);
+            if promoted.more {
+                // Callers come first: heartbeats and outcomes do not wait until a large inbox is empty.
+                writer.heard.more_in_inbox();
+            }
+            Ok(())
         });
         if let Err(error) = looked {
             self.failed(error);
@@ -295,7 +324,8 @@ impl Writer {
             Ok(()) => {
                 self.expected = group.taken.len();
                 if to_flush {
-                    self.flusher.answer_later(std::mem::take(&mut group.taken));
+                    let callers = std::mem::take(&mut group.taken);
+                    self.flusher.answer_later(Flushed { mark: self.session.mark(), callers });
                 }
                 group.answer(None);
                 self.session.prune_log();
@@ -406,7 +436,7 @@ impl CallersClock {
     }
 }
 
-/// The system's time; only ever a seed.
+/// The system's time in nanoseconds since 1970.
 fn wall_clock() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Timestamp(since.as_nanos() as i64)

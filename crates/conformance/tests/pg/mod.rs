@@ -5,6 +5,7 @@ mod turns;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_conformance::Harness;
@@ -24,7 +25,9 @@ pub(crate) fn fresh_schema() -> String {
 }
 
 pub(crate) async fn connect(schema: &str, now: Timestamp) -> PgStore {
-    let options = PgOptions::new().schema(schema).expect("a name for a schema");
+    // The reference model takes a second for a clock that went back.
+    let options = PgOptions::new().late_readings(Duration::from_secs(1));
+    let options = options.schema(schema).expect("a name for a schema");
     PgStore::connect(&postgres::url(), options, now).await.expect("the database is there")
 }
 

@@ -12,9 +12,10 @@ use tidegate_wire::ProblemBody;
 use tidegate_wire::events::JobEvent;
 
 use super::jobs::too_many_waiting;
+use crate::audience::Filter;
 use crate::call::{Answer, Call};
 use crate::connection::Streams;
-use crate::stream::{self, Filter};
+use crate::stream;
 
 /// Follows what happens to jobs.
 #[utoipa::path(

@@ -215,8 +215,7 @@ pub(crate) async fn get(call: Call) -> Answer {
 async fn wait_for(call: &Call, id: JobId, wait: Duration) -> Result<Job, Problem> {
     let end = Instant::now() + wait.min(call.app.limits.wait);
     let hub = &call.app.hub;
-    let (_following, live) = hub.follow();
-    drop(live);
+    let _following = hub.follow();
     let mut place = None;
     loop {
         let mut ending = hub.wait_for(id);

@@ -20,7 +20,9 @@ impl<R: Rows> Machine<R> {
     pub fn admit(&mut self, job: NewJob, now: Timestamp) -> Result<Enqueued> {
         let now = self.tick(now)?;
         let checked = self.check_one(&job, now)?;
-        self.enqueue_one(job, checked, now)
+        let admitted = self.enqueue_one(job, checked, now)?;
+        self.settle_due()?;
+        Ok(admitted)
     }
 
     /// Stores a job that turned out not to be acceptable as a dead letter, with what was wrong with it. Its kind must

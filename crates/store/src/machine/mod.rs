@@ -79,6 +79,7 @@ pub struct Machine<R> {
     /// Numbers below this one are reserved for jobs in the rows.
     reserved_seq: i64,
     /// The latest time seen.
+    clock_slack_ms: i64,
     last_now: Timestamp,
     /// Whether what was due next has left the schedule in this operation.
     due_left: bool,
@@ -124,9 +125,15 @@ impl<R: Rows> Machine<R> {
         std::mem::take(&mut self.memory.signals)
     }
 
+    /// How far a reading of the clock may be behind the latest one and still count as late, not as a clock that went
+    /// back. More than the usual second where readings come from several processes and may wait for a lock.
+    pub fn tolerate_late_readings(&mut self, ms: i64) {
+        self.clock_slack_ms = ms;
+    }
+
     /// Takes note of the time. Returns it, or the latest time seen if the clock went back a little.
     fn tick(&mut self, now: Timestamp) -> Result<Timestamp> {
-        if now >= self.last_now.plus_ms(-CLOCK_SLACK_MS) {
+        if now >= self.last_now.plus_ms(-self.clock_slack_ms) {
             self.last_now = self.last_now.max(now);
             return Ok(self.last_now);
         }

@@ -43,6 +43,7 @@ impl<R: Rows> Machine<R> {
             rows,
             memory: Memory::new(known),
             reserved_seq: reserved,
+            clock_slack_ms: super::CLOCK_SLACK_MS,
             last_now: now,
             due_left: false,
             stale_refused: 0,

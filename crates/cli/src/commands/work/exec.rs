@@ -3,7 +3,7 @@
 //!
 //! The command runs in a process group of its own. A cancelled job's group gets SIGTERM, and SIGKILL after the grace; one
 //! whose time is up, or whose lease is lost, gets SIGKILL at once, because nothing may go on working for it. For the
-//! same reason what is left of a group after its command has stopped is killed.
+//! same reason the grace ends with SIGKILL for what is left of the group, even if the command itself has ended.
 //!
 //! What opens the store is kept from the command unless it is passed on purpose: a handler that prints its environment
 //! would write it into the job's log, for everybody who may read jobs.
@@ -13,7 +13,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use serde_json::value::RawValue;
 use tidegate::{Category, Context, Failure, Outcome, StopReason, done, done_with};
 use tidegate_core::limits;
@@ -25,6 +25,8 @@ const LOG_EVERY: Duration = Duration::from_millis(500);
 /// Time that output has to arrive after the command has ended: a child of it may hold the pipe open for ever.
 const LAST_OUTPUT: Duration = Duration::from_millis(250);
 
+/// Time between two looks at whether a group that was asked to stop is gone.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Variables that hold or lead to what opens the store: URLs with passwords, keys, and the file that has either.
 const CREDENTIALS: [&str; 4] = ["TIDEGATE_KEY", "TIDEGATE_STORE", "TIDEGATE_DATA", "TIDEGATE_CONFIG"];
 
@@ -111,32 +113,29 @@ impl Command {
 
     /// Waits for the end, and brings it about if the job should stop. Nothing of a stopped job's group is left.
     async fn ended(&self, child: &mut Child, group: &Group, cx: &Context) -> Result<ExitStatus, Failure> {
-        let status = self.leader_ended(child, group, cx).await;
-        if cx.stop_reason().is_some() {
-            // Members that ignore SIGTERM outlive their leader. While there are any, the group's number is theirs.
+        tokio::select! {
+            status = child.wait() => if cx.stop_reason().is_none() {
+                return Ok(status?);
+            },
+            () = cx.cancelled() => (),
+        }
+        let at_once = matches!(cx.stop_reason(), Some(StopReason::TimedOut | StopReason::LeaseLost));
+        if at_once || !self.gave_way(child, group).await {
             group.signal(Signal::KILL);
         }
-        status
+        Ok(child.wait().await?)
     }
 
-    async fn leader_ended(
-        &self,
-        child: &mut Child,
-        group: &Group,
-        cx: &Context,
-    ) -> Result<ExitStatus, Failure> {
-        let stopped = tokio::select! {
-            status = child.wait() => return Ok(status?),
-            () = cx.cancelled() => cx.stop_reason(),
+    /// Asks the group to stop. Whether all of it did within the grace: the leader may be a shell that ends at once while
+    /// the handler behind it still tidies up.
+    async fn gave_way(&self, child: &mut Child, group: &Group) -> bool {
+        group.signal(Signal::TERM);
+        let all = async {
+            // A failure shows again where the status is asked for.
+            let _ = child.wait().await;
+            group.gone().await;
         };
-        if !matches!(stopped, Some(StopReason::TimedOut | StopReason::LeaseLost)) {
-            group.signal(Signal::TERM);
-            if let Ok(status) = tokio::time::timeout(self.grace, child.wait()).await {
-                return Ok(status?);
-            }
-        }
-        group.signal(Signal::KILL);
-        Ok(child.wait().await?)
+        tokio::time::timeout(self.grace, all).await.is_ok()
     }
 }
 
@@ -152,6 +151,13 @@ impl Group {
         if let Some(group) = self.0 {
             // It may have ended by itself in this moment.
             let _ = kill_process_group(group, signal);
+        }
+    }
+
+    /// Waits until nothing is in it. Only children can be waited for, and its members need not be ours: so it looks.
+    async fn gone(&self) {
+        while self.0.is_some_and(|group| test_kill_process_group(group).is_ok()) {
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 

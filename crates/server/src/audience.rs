@@ -1,0 +1,239 @@
+//! Who listens to which events. Streams with the same filter are one group; an event finds its groups by what they ask
+//! for, so its cost does not grow with the number of streams that it is not for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use tidegate_core::ids::{JobId, KindName, QueueName, TenantId};
+use tidegate_store::feed::{EventId, JobEvent};
+use tidegate_wire::events;
+use tokio::sync::broadcast;
+
+/// Pieces that a stream may be behind before it reads from the store's own buffer.
+const PIECES: usize = 32;
+/// Events that a stream is told at once, however many streams there are.
+const LEAST_SHARE: usize = 64;
+
+/// Which events a stream is about. Empty fields do not restrict.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Filter {
+    pub(crate) job: Option<JobId>,
+    pub(crate) tenant: Option<TenantId>,
+    pub(crate) kind: Option<KindName>,
+    pub(crate) queue: Option<QueueName>,
+}
+
+impl Filter {
+    pub(crate) fn matches(&self, event: &JobEvent) -> bool {
+        self.job.is_none_or(|id| id == event.id)
+            && self.tenant.as_ref().is_none_or(|t| event.tenant.as_ref() == Some(t))
+            && self.kind.as_ref().is_none_or(|k| *k == event.kind)
+            && self.queue.as_ref().is_none_or(|q| *q == event.queue)
+    }
+
+    /// The most telling thing that it asks for.
+    fn key(&self) -> Key {
+        match self {
+            Self { job: Some(job), .. } => Key::Job(*job),
+            Self { tenant: Some(tenant), .. } => Key::Tenant(tenant.clone()),
+            Self { kind: Some(kind), .. } => Key::Kind(kind.clone()),
+            Self { queue: Some(queue), .. } => Key::Queue(queue.clone()),
+            Self { .. } => Key::All,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Job(JobId),
+    Tenant(TenantId),
+    Kind(KindName),
+    Queue(QueueName),
+    All,
+}
+
+/// Events as they are sent.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    /// Some events before these are missing.
+    pub(crate) gap: bool,
+    /// The events with where each ends in the text.
+    events: Vec<(EventId, usize)>,
+    text: Bytes,
+    /// The newest event that was looked at for this piece.
+    pub(crate) newest: Option<EventId>,
+}
+
+impl Piece {
+    /// Writes events.
+    pub(crate) fn write<'a>(
+        events: impl ExactSizeIterator<Item = &'a (EventId, Arc<JobEvent>)>,
+        newest: Option<EventId>,
+        gap: bool,
+    ) -> Self {
+        let mut text = BytesMut::with_capacity(events.len() * 192);
+        let written = events.map(|(id, event)| {
+            let wire = events::JobEvent::from(&**event);
+            text.put_slice(format!("id: {id}\nevent: {}\ndata: ", wire.event.as_str()).as_bytes());
+            // Names, numbers and times: nothing that could not be written.
+            let _ = serde_json::to_writer((&mut text).writer(), &wire);
+            text.put_slice(b"\n\n");
+            (*id, text.len())
+        });
+        let events: Vec<(EventId, usize)> = written.collect();
+        Self { gap, events, text: text.freeze(), newest }
+    }
+
+    /// The text of the events after this one, and how many they are.
+    pub(crate) fn after(&self, last: Option<EventId>) -> (Bytes, usize) {
+        let seen = |id: EventId| last.is_some_and(|last| id.origin == last.origin && id <= last);
+        let first = self.events.iter().position(|(id, _)| !seen(*id)).unwrap_or(self.events.len());
+        let start = if first == 0 { 0 } else { self.events[first - 1].1 };
+        (self.text.slice(start..), self.events.len() - first)
+    }
+}
+
+/// Everybody who listens.
+#[derive(Debug, Default)]
+pub(crate) struct Audience {
+    groups: HashMap<Key, Vec<Group>>,
+    streams: usize,
+}
+
+#[derive(Debug)]
+struct Group {
+    filter: Filter,
+    streams: usize,
+    live: broadcast::Sender<Arc<Piece>>,
+    /// Places of its events among those that are being told.
+    found: Vec<u32>,
+}
+
+impl Audience {
+    pub(crate) fn streams(&self) -> usize {
+        self.streams
+    }
+
+    pub(crate) fn join(&mut self, filter: &Filter) -> broadcast::Receiver<Arc<Piece>> {
+        self.streams += 1;
+        let groups = self.groups.entry(filter.key()).or_default();
+        if let Some(group) = groups.iter_mut().find(|g| g.filter == *filter) {
+            group.streams += 1;
+            return group.live.subscribe();
+        }
+        let (live, receiver) = broadcast::channel(PIECES);
+        groups.push(Group { filter: filter.clone(), streams: 1, live, found: vec![] });
+        receiver
+    }
+
+    pub(crate) fn leave(&mut self, filter: &Filter) {
+        let key = filter.key();
+        let Some(groups) = self.groups.get_mut(&key) else { return };
+        self.streams -= 1;
+        if let Some(group) = groups.iter_mut().find(|g| g.filter == *filter) {
+            group.streams -= 1;
+        }
+        groups.retain(|g| g.streams > 0);
+        if groups.is_empty() {
+            self.groups.remove(&key);
+        }
+    }
+
+    /// Tells everybody of the events that are for them, the newest `share` of them if there are more. Returns how many
+    /// streams were told something.
+    pub(crate) fn tell(&mut self, events: &[(EventId, Arc<JobEvent>)], gap: bool, share: usize) -> usize {
+        for (place, (_, event)) in events.iter().enumerate() {
+            self.find(place as u32, event);
+        }
+        let (newest, share) = (events.last().map(|(id, _)| *id), share.max(LEAST_SHARE));
+        let mut told = 0;
+        for group in self.groups.values_mut().flatten() {
+            let found = std::mem::take(&mut group.found);
+            let skipped = found.len().saturating_sub(share);
+            let gap = gap || skipped > 0;
+            if found.is_empty() && !gap {
+                continue;
+            }
+            let these = found[skipped..].iter().map(|place| &events[*place as usize]);
+            told += group.streams;
+            // Nobody listening any more is fine.
+            let _ = group.live.send(Arc::new(Piece::write(these, newest, gap)));
+        }
+        told
+    }
+
+    fn find(&mut self, place: u32, event: &JobEvent) {
+        let tenant = event.tenant.as_ref().map(|t| Key::Tenant(t.clone()));
+        let keys = [
+            Some(Key::All),
+            Some(Key::Job(event.id)),
+            tenant,
+            Some(Key::Kind(event.kind.clone())),
+            Some(Key::Queue(event.queue.clone())),
+        ];
+        for key in keys.into_iter().flatten() {
+            for group in self.groups.get_mut(&key).into_iter().flatten() {
+                if group.filter.matches(event) {
+                    group.found.push(place);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::time::Timestamp;
+    use tidegate_store::feed::Happened;
+
+    use super::*;
+
+    fn event(n: u32, tenant: &str) -> (EventId, Arc<JobEvent>) {
+        let event = JobEvent {
+            at: Timestamp(0),
+            id: JobId::from_uuid(uuid::Uuid::from_u128(n.into())),
+            queue: "q".parse().unwrap(),
+            kind: "k".parse().unwrap(),
+            tenant: Some(tenant.parse().unwrap()),
+            what: Happened::Completed,
+        };
+        (EventId { origin: 1, commit: 1, place: n }, Arc::new(event))
+    }
+
+    fn tenant(name: &str) -> Filter {
+        Filter { tenant: Some(name.parse().unwrap()), ..Filter::default() }
+    }
+
+    #[test]
+    fn each_stream_is_told_what_is_for_it_and_no_other_is_woken() {
+        let mut audience = Audience::default();
+        let mut all = audience.join(&Filter::default());
+        let mut acme = audience.join(&tenant("acme"));
+        let mut other = audience.join(&tenant("other"));
+        let told = audience.tell(&[event(1, "acme"), event(2, "nobody")], false, 1_000);
+        assert_eq!(told, 2);
+        assert_eq!(all.try_recv().unwrap().after(None).1, 2);
+        let piece = acme.try_recv().unwrap();
+        assert_eq!((piece.after(None).1, piece.newest), (1, Some(event(2, "x").0)));
+        assert!(other.try_recv().is_err());
+        audience.leave(&tenant("acme"));
+        assert_eq!((audience.streams(), audience.groups.len()), (2, 2));
+    }
+
+    #[test]
+    fn more_than_their_share_is_a_gap_and_the_newest() {
+        let mut audience = Audience::default();
+        let mut all = audience.join(&Filter::default());
+        let events: Vec<_> = (0..200).map(|n| event(n, "acme")).collect();
+        audience.tell(&events, false, 100);
+        let piece = all.try_recv().unwrap();
+        assert!(piece.gap);
+        let (text, count) = piece.after(None);
+        assert_eq!(count, 100);
+        assert!(text.starts_with(b"id: 1-1-100\n"));
+        let (rest, count) = piece.after(Some(event(198, "x").0));
+        assert_eq!(count, 1);
+        assert!(rest.starts_with(b"id: 1-1-199\n"));
+    }
+}
