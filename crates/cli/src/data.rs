@@ -193,16 +193,19 @@ fn asked_elsewhere(error: tidegate_store::Error) -> Failure {
     }
 }
 
-/// Connects to a database. Without `migrate` its schema is taken as it is, and refused if it is missing or older.
+/// Connects to a database, whose clock is the one to go by. Without `migrate` its schema is taken as it is, and refused if it is missing or older.
 pub(crate) async fn postgres(url: &str, migrate: bool) -> Result<PgStore> {
     let options = PgOptions::new().migrate(migrate).application_name("tidegate");
-    PgStore::connect(url, options, parse::now()).await.map_err(|e| match e.code {
+    let connected = PgStore::connect(url, options, parse::wall()).await;
+    let store = connected.map_err(|e| match e.code {
         codes::STORE_FAILED if e.detail.starts_with("the schema is not up to date") => Failure::from(e)
             .hint("`tidegate migrate` brings it up to date, and so does the start of `serve` or `work`"),
         codes::STORE_UNREACHABLE => Failure::from(e)
             .hint("check host, port, database and password in the URL, and that Postgres runs there"),
-        _ => e.into(),
-    })
+        _ => Failure::from(e),
+    })?;
+    parse::set_clock_ahead(store.clock_ahead_ms());
+    Ok(store)
 }
 
 /// Connects to the server that is meant, whose clock is the one to go by.

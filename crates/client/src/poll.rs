@@ -73,9 +73,9 @@ impl Polls {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a poll waits for work, so that nobody else need say that there is some.
-    pub(crate) fn is_polling(&self) -> bool {
-        self.watches().values().any(|w| w.polling)
+    /// Whether polls wait for work, so that nobody else need say that there is some.
+    pub(crate) fn are_used(&self) -> bool {
+        !self.watches().is_empty()
     }
 
     /// What a poll has brought for this worker, or what there is at the server now.

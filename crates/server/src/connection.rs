@@ -81,8 +81,10 @@ pub(crate) async fn serve(host: Arc<Host>, stream: TcpStream, place: Arc<Place>)
 
 async fn converse(host: &Arc<Host>, stream: TcpStream, place: &Arc<Place>) {
     // Buffers and parsers are made when there is something to read: an idle connection costs its task and no more.
-    if !stream.peek(&mut [0]).await.is_ok_and(|n| n > 0) {
-        return;
+    let mut first = [0];
+    tokio::select! {
+        waiting = stream.peek(&mut first) => if !waiting.is_ok_and(|n| n > 0) { return },
+        () = host.app.draining() => return,
     }
     let Some(tls) = &host.tls else { return Box::pin(http(host, stream, place)).await };
     // A handshake has as much time as a header.

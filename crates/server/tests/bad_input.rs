@@ -1,4 +1,5 @@
 //! Whatever is sent is answered with a clear problem, and the server goes on.
+#![expect(clippy::unwrap_used, reason = "helpers of tests stop where a test would")]
 
 mod common;
 
@@ -8,6 +9,7 @@ use common::{Ask, Served, options};
 use hyper::Method;
 use serde_json::{Value, json};
 use tidegate_store::MemoryStore;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 over_stores! {
     bodies_that_cannot_be_read_are_refused_with_their_place,
@@ -205,7 +207,6 @@ async fn bodies_beyond_the_bound_are_refused_known_or_not() {
     let body = format!(r#"{{"name":"{}"}}"#, "x".repeat(2_000));
     assert_eq!(served.send(post("/v1/queues", body.clone())).await.is(413).code(), "TG2013");
     // The same without saying how long it is.
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(served.addr).await.unwrap();
     let head = format!(
         "POST /v1/queues HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n",

@@ -1,4 +1,5 @@
 //! Queues, kinds, parks, groups, dead letters, workers, tenants.
+#![expect(clippy::unwrap_used, reason = "helpers of tests stop where a test would")]
 
 mod common;
 

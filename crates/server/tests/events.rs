@@ -1,4 +1,5 @@
 //! The event stream.
+#![expect(clippy::unwrap_used, reason = "helpers of tests stop where a test would")]
 
 mod common;
 

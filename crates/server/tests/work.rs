@@ -1,4 +1,5 @@
 //! What workers do, over real sockets.
+#![expect(clippy::unwrap_used, reason = "helpers of tests stop where a test would")]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! Shapes that stand for types of other crates say the same as those types.
 #![cfg(feature = "openapi")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests stop where a test would")]
 
 use std::collections::BTreeSet;
 
@@ -39,8 +40,11 @@ fn names_are_the_same() {
     same_names::<schema::State, _>(State::ALL);
     same_names::<schema::Priority, _>(Priority::ALL);
     same_names::<schema::Category, _>(Category::ALL);
-    use ScheduledBecause as Because;
-    same_names::<schema::ScheduledBecause, _>([Because::Delay, Because::Retry, Because::Snooze]);
+    same_names::<schema::ScheduledBecause, _>([
+        ScheduledBecause::Delay,
+        ScheduledBecause::Retry,
+        ScheduledBecause::Snooze,
+    ]);
     same_names::<schema::Review, _>([
         Review::PendingReview,
         Review::ManualResolved,
@@ -54,20 +58,18 @@ fn names_are_the_same() {
         Resolution::Recovered,
         Resolution::Abandoned,
     ]);
-    use DeadReason as Dead;
     same_names::<schema::DeadReason, _>([
-        Dead::AttemptsUsed,
-        Dead::Permanent,
-        Dead::NotRetryable,
-        Dead::Poison,
-        Dead::SnoozedTooOften,
+        DeadReason::AttemptsUsed,
+        DeadReason::Permanent,
+        DeadReason::NotRetryable,
+        DeadReason::Poison,
+        DeadReason::SnoozedTooOften,
     ]);
-    use EnqueueOutcome as Outcome;
     same_names::<schema::EnqueueOutcome, _>([
-        Outcome::Created,
-        Outcome::Kept,
-        Outcome::Replaced,
-        Outcome::Hastened,
+        EnqueueOutcome::Created,
+        EnqueueOutcome::Kept,
+        EnqueueOutcome::Replaced,
+        EnqueueOutcome::Hastened,
     ]);
     same_names::<schema::OnConflict, _>([OnConflict::Keep, OnConflict::Replace, OnConflict::Hasten]);
     same_names::<schema::Jitter, _>([Jitter::Full, Jitter::Equal, Jitter::PlusTenth, Jitter::None]);

@@ -83,7 +83,7 @@ pub(crate) async fn recover(which: Which, consent: Consent, config: &Config, out
             ids
         }
         Which::Matching(query, matching) => {
-            let affected = filter::affected(&*data.store, matching.by_store_clock(query)?).await?;
+            let affected = filter::affected(&*data.store, matching.by_store_clock(*query)?).await?;
             let words = matching.words();
             let what = format!("Recover {} ({words})?", plural(affected.ids.len() as u64, "dead letter"));
             if let Some(answer) = decide(&affected, &what, consent, output)? {
@@ -162,7 +162,7 @@ pub(crate) async fn resolve(
             ids
         }
         Which::Matching(query, matching) => {
-            let affected = filter::affected(&*data.store, matching.by_store_clock(query)?).await?;
+            let affected = filter::affected(&*data.store, matching.by_store_clock(*query)?).await?;
             let words = matching.words();
             let what = format!("Resolve {} ({words})?", plural(affected.ids.len() as u64, "dead letter"));
             if let Some(answer) = decide(&affected, &what, consent, output)? {
@@ -248,7 +248,7 @@ pub(crate) enum Which {
     /// These.
     Named(Vec<JobId>),
     /// All that fit, with the filter that was given.
-    Matching(JobQuery, Filter),
+    Matching(Box<JobQuery>, Box<Filter>),
 }
 
 async fn not_dead(store: &dyn Store, id: JobId) -> Result<Failure> {

@@ -117,7 +117,7 @@ impl WhichArgs {
             (false, true) => {
                 let query = self.filter.query(vec![State::Dead], parse::now())?;
                 let query = JobQuery { review: Some(Review::PendingReview), ..query };
-                Ok(Which::Matching(query, self.filter.clone()))
+                Ok(Which::Matching(Box::new(query), Box::new(self.filter.clone())))
             }
             (true, true) => Err(Failure::new(codes::INVALID_REQUEST, "job ids and filters cannot be mixed")
                 .hint("name either the jobs or a filter")),

@@ -33,7 +33,7 @@ impl Jobs for RemoteStore {
         let jobs = jobs.into_iter().map(|j| jobs::EnqueueJob::new(j, now)).collect();
         let enqueued = self.combiner.enqueue(Batch { jobs, fresh, bytes }).await?;
         // A poll hears of it from the server.
-        if self.signals.awaited() && !self.polls.is_polling() {
+        if self.signals.awaited() && !self.polls.are_used() {
             self.signals.work();
         }
         Ok(enqueued)

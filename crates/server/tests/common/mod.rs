@@ -1,5 +1,9 @@
 //! A server on a port of its own over a fresh store, and a small HTTP client.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(
+    dead_code,
+    reason = "each test file is a crate of its own and uses a part; `expect` would fail in some"
+)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests stop where a test would")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -49,7 +53,8 @@ pub(crate) struct Served {
     pub(crate) store: Arc<dyn Store>,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<()>>,
-    _dir: Option<tempfile::TempDir>,
+    /// Where the store is; removed with it.
+    dir: Option<tempfile::TempDir>,
 }
 
 pub(crate) fn now() -> Timestamp {
@@ -71,7 +76,7 @@ impl Served {
         let store =
             tokio::task::spawn_blocking(move || SqliteStore::open(path, now())).await.unwrap().unwrap();
         let mut served = Self::with(Arc::new(store), options()).await;
-        served._dir = Some(dir);
+        served.dir = Some(dir);
         served
     }
 
@@ -82,7 +87,7 @@ impl Served {
         let running = tokio::spawn(server.run(async move {
             let _ = stopped.await;
         }));
-        Self { addr, store, stop: Some(stop), running: Some(running), _dir: None }
+        Self { addr, store, stop: Some(stop), running: Some(running), dir: None }
     }
 
     /// Tells the server to stop, and waits until it has.

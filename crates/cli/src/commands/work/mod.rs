@@ -57,9 +57,11 @@ pub(crate) struct WorkArgs {
     /// Time between SIGTERM and SIGKILL of a job that is cancelled [default: 5s]
     #[arg(long, value_name = "SPAN")]
     grace: Option<String>,
-    /// Leave TIDEGATE_STORE, TIDEGATE_DATA, TIDEGATE_KEY and TIDEGATE_CONFIG in the command's environment, for
-    /// handlers that call tidegate themselves; off, because a handler could print them into the job's log
-    #[arg(long, conflicts_with = "url")]
+    #[arg(
+        long,
+        conflicts_with = "url",
+        help = "Leave TIDEGATE_STORE, TIDEGATE_DATA, TIDEGATE_KEY and TIDEGATE_CONFIG in the command's environment, for handlers that call tidegate themselves; off, because a handler could print them into the job's log"
+    )]
     pass_credentials: bool,
     /// Name in leases and in `tidegate workers ls`
     #[arg(long, value_name = "NAME")]
