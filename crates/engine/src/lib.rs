@@ -83,12 +83,12 @@ pub use worker::{Report, Worker};
 /// let store = tidegate::store::MemoryStore::new();
 /// ```
 pub mod store {
+    #[cfg(feature = "remote")]
+    pub use tidegate_client::{RemoteOptions, RemoteStore, Timeouts};
     pub use tidegate_store::{
         Error, Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Signals, Store, Upkeep, feed,
         params,
     };
-    #[cfg(feature = "remote")]
-    pub use tidegate_client::{RemoteOptions, RemoteStore, Timeouts};
     #[cfg(feature = "postgres")]
     pub use tidegate_store_postgres::{PgOptions, PgStore};
     #[cfg(feature = "sqlite")]

@@ -8,6 +8,7 @@ use tidegate::store::params::{Record, Shelf};
 use tidegate::{Context, KindSettings, QueueName, Tidegate, Worker, codes, done, testing};
 use tokio::sync::{Notify, oneshot};
 
+#[expect(clippy::unnecessary_wraps, reason = "as a handler takes it")]
 fn settings() -> Option<KindSettings> {
     Some(KindSettings::new(QueueName::new("night").unwrap()))
 }

@@ -1,5 +1,7 @@
 //! The README's program, embedded and over a server: one line differs, what it does is the same.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;

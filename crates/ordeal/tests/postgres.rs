@@ -101,7 +101,9 @@ impl Fleet {
         if self.ask("SELECT to_regclass('tidegate.done') IS NOT NULL").trim() != "t" {
             return vec![];
         }
-        let text = self.ask(&format!("SELECT id FROM tidegate.done JOIN tidegate.jobs USING (seq) WHERE state = {state}"));
+        let text = self.ask(&format!(
+            "SELECT id FROM tidegate.done JOIN tidegate.jobs USING (seq) WHERE state = {state}"
+        ));
         text.lines().map(|id| number_of(JobId::from_uuid(id.trim().parse().unwrap()))).collect()
     }
 
@@ -143,14 +145,21 @@ fn acknowledged(files: &Files) -> u64 {
 fn judge(fleet: &Fleet, jobs: u64, completed_at: &[(HashSet<u64>, usize)]) -> (usize, usize) {
     let files = fleet.files();
     assert_eq!(acknowledged(&files), jobs);
-    assert_eq!(fleet.number("SELECT count(*) FROM tidegate.jobs"), jobs, "acknowledged but missing, or stored twice");
+    assert_eq!(
+        fleet.number("SELECT count(*) FROM tidegate.jobs"),
+        jobs,
+        "acknowledged but missing, or stored twice"
+    );
     let (completed, dead) = (fleet.finished(1), fleet.finished(2));
     let distinct: HashSet<u64> = completed.iter().chain(&dead).copied().collect();
     let ended = (completed.len() + dead.len()) as u64;
     assert_eq!((ended, distinct.len() as u64), (jobs, jobs), "lost, or ended twice");
     let others = fleet.ask("SELECT letter FROM tidegate.done WHERE state = 2");
     for letter in others.lines().filter(|l| !l.trim().is_empty()) {
-        assert!(letter.contains("\"poison\"") && letter.contains("SYSTEM_FAILURE"), "no handler fails: {letter}");
+        assert!(
+            letter.contains("\"poison\"") && letter.contains("SYSTEM_FAILURE"),
+            "no handler fails: {letter}"
+        );
     }
     let starts = starts(&files.runs);
     for (completed, lines) in completed_at {
@@ -221,7 +230,9 @@ fn a_worker_that_stood_still_for_longer_than_its_lease_is_refused() {
     let ended = || read(&runs).unwrap().iter().filter(|words| words[0] == "end").count();
     until("the sleeper wakes up and ends its run", Duration::from_mins(1), || ended() == 2);
     fleet.signal(sleeper, Signal::TERM);
-    until("the sleeper ends", Duration::from_mins(1), || fleet.members[sleeper].1.try_wait().unwrap().is_some());
+    until("the sleeper ends", Duration::from_mins(1), || {
+        fleet.members[sleeper].1.try_wait().unwrap().is_some()
+    });
     let refused = read(&runs).unwrap().into_iter().find(|words| words[0] == "refused");
     let starts = starts(&runs);
     println!("the job ran under {} and {}; refused {refused:?}", starts[0].token, starts[1].token);
@@ -249,10 +260,15 @@ fn everything_resumes_when_the_database_comes_back() {
         let took = until("work goes on", Duration::from_mins(1), || {
             fleet.number("SELECT count(*) FROM tidegate.done") > before
         });
-        println!("stopped {}: jobs are completed again {took:?} after its return", if fast { "fast" } else { "immediately" });
+        println!(
+            "stopped {}: jobs are completed again {took:?} after its return",
+            if fast { "fast" } else { "immediately" }
+        );
     }
     drained(&mut fleet, producer, jobs);
     let (runs, dead) = judge(&fleet, jobs, &[]);
-    println!("two restarts of the database, {runs} runs of {jobs} jobs: lost 0, completed twice 0, dead letters {dead}");
+    println!(
+        "two restarts of the database, {runs} runs of {jobs} jobs: lost 0, completed twice 0, dead letters {dead}"
+    );
     assert_eq!(dead, 0);
 }

@@ -105,7 +105,10 @@ impl Flush {
         if kept {
             return Ok(());
         }
-        Err(Error::new(codes::STORE_UNREACHABLE, "the database lost its last commits before they were on disk"))
+        Err(Error::new(
+            codes::STORE_UNREACHABLE,
+            "the database lost its last commits before they were on disk",
+        ))
     }
 }
 

@@ -176,12 +176,13 @@ impl Sent {
         job.run_at = self.run_at.map(Timestamp);
         job.timeout_ms = self.timeout_ms;
         job.max_attempts = self.max_attempts;
-        job.unique = self.unique.map(|text| serde_json::from_str::<Unique>(text.get())).transpose().unwrap_or_else(
-            |_| {
-                note(Error::new(codes::INVALID_NAME, "the unique key is not acceptable"));
-                None
-            },
-        );
+        job.unique =
+            self.unique.map(|text| serde_json::from_str::<Unique>(text.get())).transpose().unwrap_or_else(
+                |_| {
+                    note(Error::new(codes::INVALID_NAME, "the unique key is not acceptable"));
+                    None
+                },
+            );
         job.trace = self.trace;
         Some((job, wrong))
     }

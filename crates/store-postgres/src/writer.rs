@@ -28,10 +28,10 @@ use tidegate_store::{Error, Result, Signals};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
+use crate::error::OrStore as _;
 use crate::flusher::{Flushed, Flusher};
 use crate::inbox::Drain;
 use crate::listener::Heard;
-use crate::error::OrStore as _;
 use crate::session::{Kind, Session};
 use crate::statements::Sql;
 use crate::task::{Message, Needs, Operation};

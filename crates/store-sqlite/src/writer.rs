@@ -440,7 +440,10 @@ fn rebuild(
         if log_in_doubt {
             let LogSize { frames, copied } = rows.checkpoint(Checkpoint::Truncate)?;
             if copied < frames {
-                return Err(Error::new(codes::STORE_FAILED, "the log could not be copied while others read it"));
+                return Err(Error::new(
+                    codes::STORE_FAILED,
+                    "the log could not be copied while others read it",
+                ));
             }
         }
         rows.begin()?;

@@ -22,7 +22,7 @@ pub const EVENTS_KEPT: usize = 65_536;
 const DELIVERY: usize = 1_024;
 
 /// How long events are made after the last follower left: it may be about to come back.
-const LINGER: Duration = Duration::from_secs(300);
+const LINGER: Duration = Duration::from_mins(5);
 
 /// Something that happened to a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -166,7 +166,20 @@ impl Server {
     fn sql_on(&self, database: &str, text: &str) -> Result<String> {
         let mut psql = Command::new(program("psql")?);
         psql.arg("-h").arg(&self.dir).arg("-p").arg(self.port.to_string());
-        psql.args(["-U", "owner", "-d", database, "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", text]);
+        psql.args([
+            "-U",
+            "owner",
+            "-d",
+            database,
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-c",
+            text,
+        ]);
         run(&mut psql)
     }
 

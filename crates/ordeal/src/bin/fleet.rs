@@ -87,9 +87,9 @@ async fn producer(address: &str, dir: &Path, jobs: u64) -> Result<()> {
     let mut first = read(&files.acknowledged)?.len() as u64 * BATCH;
     while first < jobs {
         let numbers = first..(first + BATCH).min(jobs);
-        let batch = numbers.clone().map(|number| {
-            tide.enqueue(Step { number }).id(id_of(number)).group(format!("g{}", number % 7))
-        });
+        let batch = numbers
+            .clone()
+            .map(|number| tide.enqueue(Step { number }).id(id_of(number)).group(format!("g{}", number % 7)));
         if tide.enqueue_many(batch).await.is_err() {
             // Nobody answered; sent again, it is the same jobs.
             tokio::time::sleep(Duration::from_millis(50)).await;
