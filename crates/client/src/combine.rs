@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use crate::call::{Call, Caller, Reply};
 use crate::tasks::Tasks;
 
-/// Requests under way before enqueues wait for each other. Measured on one machine with 50 callers: more requests take
-/// more time of the server than they save.
+/// Requests under way before enqueues wait for each other. Measured with 50 callers, processor time of client and server
+/// for each job: 23 µs with one or two, 35 µs with four, 82 µs with no bound. Two, so that a lone caller waits for nobody.
 const UNDER_WAY: usize = 2;
 /// Most jobs of one shared request, and of one caller that shares.
 const SHARED_JOBS: usize = 500;

@@ -38,12 +38,12 @@ fn wall_ms() -> i64 {
 }
 
 /// A worker that runs until it is told to stop.
-struct Running1 {
+struct Working {
     stop: oneshot::Sender<()>,
     task: tokio::task::JoinHandle<tidegate::Result<tidegate::Report>>,
 }
 
-impl Running1 {
+impl Working {
     fn start(worker: Worker) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(worker.run_until(async move {
@@ -90,7 +90,7 @@ async fn a_waiting_worker_is_woken_at_once_and_does_not_ask_in_a_loop() {
         seen.send((task.n, Instant::now())).unwrap();
         std::future::ready(())
     });
-    let worker = Running1::start(worker);
+    let worker = Working::start(worker);
     there.register::<Task>().await.unwrap();
     // The first one may find the worker still starting.
     there.enqueue(Task { n: 0 }).await.unwrap();
@@ -122,7 +122,7 @@ async fn what_a_poll_brings_for_a_worker_that_stopped_goes_back_at_once() {
         counted.fetch_add(1, Ordering::Relaxed);
         std::future::ready(())
     });
-    let worker = Running1::start(worker);
+    let worker = Working::start(worker);
     here.enqueue(Task { n: 0 }).await.unwrap();
     while ran.load(Ordering::Relaxed) == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -187,7 +187,7 @@ async fn cancelled(canceller: &Tidegate, here: &Tidegate) -> (Option<StopReason>
             done()
         }
     });
-    let worker = Running1::start(worker);
+    let worker = Working::start(worker);
     let job = here.enqueue(Task { n: 1 }).await.unwrap();
     begun.recv().await.unwrap();
     let asked = Instant::now();

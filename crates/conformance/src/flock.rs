@@ -52,6 +52,8 @@ struct Inner {
     /// Whether virtual times are the same everywhere: until one is rebuilt.
     in_step: bool,
     bytes: u64,
+    feed: Feed,
+    commits: u64,
 }
 
 impl Flock {
@@ -59,13 +61,22 @@ impl Flock {
     pub fn open(leading: Leading, seed: u64) -> Self {
         let rows = FarRows::default();
         let machines = (0..MACHINES).map(|_| rebuilt(&rows)).collect();
-        let inner =
-            Inner { machines, rows, clock: Timestamp(0), dice: Seed::new(seed), in_step: true, bytes: 0 };
+        let feed = Feed::new(0, 0);
+        let inner = Inner {
+            machines,
+            rows,
+            clock: Timestamp(0),
+            dice: Seed::new(seed),
+            in_step: true,
+            bytes: 0,
+            feed: feed.clone(),
+            commits: 0,
+        };
         Self {
             inner: Mutex::new(Some(inner)),
             leading,
             signals: Signals::default(),
-            feed: Feed::new(0, 0),
+            feed,
             notes: MemoryStore::new(),
         }
     }
@@ -188,6 +199,8 @@ impl Inner {
             assert_eq!(other.take_events(), events);
             assert_eq!(other.take_changes(), [], "what was followed is not news");
         }
+        self.commits += 1;
+        self.feed.publish(self.commits, events);
         if self.in_step {
             let shares = self.machines[leader].shares();
             assert!(
