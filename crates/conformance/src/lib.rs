@@ -120,6 +120,15 @@ macro_rules! suite {
                 two_workers_never_get_the_same_job,
                 a_lease_of_another_length_is_honoured,
             }
+            standing {
+                a_standing_claim_gets_what_is_there_at_once,
+                a_standing_claim_gets_what_comes_later,
+                each_of_many_standing_claims_gets_one,
+                a_claim_that_leaves_takes_nothing_with_it,
+                a_claim_that_leaves_while_a_job_comes_gets_it_or_leaves_it_to_others,
+                a_standing_claim_comes_back_when_a_delay_ends,
+                a_standing_claim_is_refused_like_any_other,
+            }
             stalls {
                 jobs_of_a_stalled_batch_run_one_at_a_time_per_process,
                 a_stall_of_a_batch_counts_against_nobody,
@@ -251,6 +260,7 @@ mod tests {
             include_str!("cases/limits.rs"),
             include_str!("cases/parks.rs"),
             include_str!("cases/leases.rs"),
+            include_str!("cases/standing.rs"),
             include_str!("cases/stalls.rs"),
             include_str!("cases/control.rs"),
             include_str!("cases/outcomes.rs"),

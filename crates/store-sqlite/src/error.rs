@@ -1,7 +1,7 @@
 //! From SQLite's errors to the store's: whether the disk is full, the file is damaged, or it just did not work.
 
 use rusqlite::ffi::{self, ErrorCode};
-use tidegate_core::codes::{self, Fault};
+use tidegate_core::codes;
 use tidegate_store::{Error, Result};
 
 /// Turns results of SQLite into results of the store.
@@ -51,12 +51,4 @@ pub(crate) fn from_io(what: &str, error: &std::io::Error) -> Error {
 /// A stored value that cannot be right.
 pub(crate) fn corrupt(what: &str, error: impl std::fmt::Display) -> Error {
     Error::new(codes::CORRUPT, format!("the store holds {what} that cannot be read: {error}"))
-}
-
-/// Whether the operation alone was refused and the machine is as it was before.
-pub(crate) fn is_refusal(error: &Error) -> bool {
-    match error.code.fault {
-        Fault::Usage | Fault::NotFound | Fault::State => true,
-        Fault::Ours | Fault::Unreachable => false,
-    }
 }

@@ -10,9 +10,11 @@ use tidegate_core::why::Why;
 use tidegate_store::machine::Machine;
 use tidegate_store::params::{
     Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
+    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Stood,
+    Totals,
 };
 use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Signals, Store, Upkeep};
+use tokio::sync::oneshot;
 
 use crate::SqliteStore;
 use crate::search::{Candidates, Rest, Search};
@@ -203,6 +205,10 @@ impl Store for SqliteStore {
 
     fn feed(&self) -> &Feed {
         self.events()
+    }
+
+    async fn stand(&self, claim: Claim, leave: oneshot::Receiver<()>) -> Result<Stood> {
+        self.run_standing(claim, leave).await
     }
 
     async fn close(&self) -> Result<()> {

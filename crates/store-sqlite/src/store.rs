@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use tidegate_core::codes;
 use tidegate_core::time::Timestamp;
+use tidegate_store::machine::standing::Stander;
+use tidegate_store::params::{Claim, Stood};
 use tidegate_store::{Error, Feed, Result, Signals};
 use tokio::sync::{mpsc, oneshot};
 
@@ -91,6 +93,7 @@ impl OpenOptions {
             thread: Mutex::new(Some(thread)),
             signals,
             feed,
+            standers: AtomicU64::new(0),
         };
         Ok(SqliteStore { inner: Arc::new(inner) })
     }
@@ -116,6 +119,8 @@ struct Inner {
     thread: Mutex<Option<JoinHandle<()>>>,
     signals: Signals,
     feed: Feed,
+    /// The number of the next claim that stands.
+    standers: AtomicU64,
 }
 
 impl Drop for Inner {
@@ -156,6 +161,16 @@ impl SqliteStore {
         let inbox = self.inner.inbox.as_ref().ok_or_else(closed)?;
         inbox.send(Message::Run(task)).await.map_err(|_| closed())?;
         answer.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// Leaves a claim with the writer until it gets something.
+    pub(crate) async fn run_standing(&self, claim: Claim, leave: oneshot::Receiver<()>) -> Result<Stood> {
+        let inbox = self.inner.inbox.as_ref().ok_or_else(closed)?;
+        let number = self.inner.standers.fetch_add(1, Ordering::Relaxed);
+        let (stander, handle) = Stander::new(claim);
+        inbox.send(Message::Stand(number, Box::new(stander))).await.map_err(|_| closed())?;
+        let withdraw = async { inbox.send(Message::Withdraw(number)).await.map_err(|_| closed()) };
+        handle.wait(leave, withdraw, closed).await
     }
 
     /// Where searches are sent.

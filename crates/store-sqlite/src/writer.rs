@@ -16,6 +16,8 @@
 //! - Claims, heartbeats and the passing of time are answered at once: should the power fail, the worker that got the
 //!   lease is gone too. A job may therefore start while its enqueue still waits for the disk. A claim that a limiter
 //!   counts, or that runs a suspect, waits like a write.
+//! - A claim that found nothing may stand: it is tried again in every group after which there may be work, and gets
+//!   its jobs in the commit that makes them ready.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -25,11 +27,11 @@ use std::time::{Duration, Instant};
 use tidegate_core::codes;
 use tidegate_core::time::Timestamp;
 use tidegate_store::machine::Machine;
+use tidegate_store::machine::standing::{Stander, Standing};
 use tidegate_store::{Error, Result, Signals};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::checkpointer::Checkpointer;
-use crate::error::is_refusal;
 use crate::owner::Ownership;
 use crate::rows::{Checkpoint, LogSize, SqliteRows};
 use crate::syncer::{Batch, Syncer};
@@ -102,6 +104,10 @@ impl Traits {
 pub(crate) enum Message {
     /// Do this.
     Run(Box<dyn Operation>),
+    /// This claim waits for its jobs, under this number.
+    Stand(u64, Box<Stander>),
+    /// Answer the claim of this number, whatever it got.
+    Withdraw(u64),
     /// Finish, once these readers have.
     Close { readers: Vec<JoinHandle<()>>, reply: oneshot::Sender<Result<()>> },
 }
@@ -137,7 +143,7 @@ impl<T: Send, F: FnOnce(&mut SqliteMachine) -> Result<T> + Send> Operation for T
     fn apply(&mut self, machine: &mut SqliteMachine) -> Result<()> {
         let Some(run) = self.run.take() else { return Ok(()) };
         match run(machine) {
-            Err(error) if !is_refusal(&error) => Err(error),
+            Err(error) if !error.is_refusal() => Err(error),
             reply => {
                 self.reply = Some(reply);
                 Ok(())
@@ -156,6 +162,21 @@ impl<T: Send, F: FnOnce(&mut SqliteMachine) -> Result<T> + Send> Operation for T
     }
 }
 
+impl Operation for Stander {
+    fn traits(&self) -> Traits {
+        Traits::lease(self.max(), self.now())
+    }
+
+    fn apply(&mut self, _: &mut SqliteMachine) -> Result<()> {
+        // It was applied when it got its jobs.
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, undone: Option<&Error>) {
+        Stander::answer(*self, undone);
+    }
+}
+
 /// The machine, or why there is none.
 enum Condition {
     Works(Box<SqliteMachine>),
@@ -170,6 +191,7 @@ pub(crate) struct Writer {
     /// Opens the file anew.
     open: Box<dyn Fn() -> Result<SqliteRows> + Send>,
     last_now: Timestamp,
+    standing: Standing,
     syncer: Syncer,
     checkpointer: Checkpointer,
     /// Number of the group, for events, and whether the machine makes any.
@@ -203,6 +225,7 @@ impl Writer {
             signals,
             open: Box::new(open),
             last_now: now,
+            standing: Standing::default(),
             syncer,
             checkpointer: Checkpointer::start(database)?,
             commit: 0,
@@ -220,16 +243,21 @@ impl Writer {
         let mut next = None;
         while let Some(message) = next.take().or_else(|| self.inbox.blocking_recv()) {
             match message {
-                Message::Run(first) => next = self.serve_group(first),
                 Message::Close { readers, reply } => return self.close(readers, reply),
+                first => next = self.serve_group(first),
             }
         }
     }
 
     /// One group. Returns the message that ended it, if there was one: to close, or the first of the next group.
-    fn serve_group(&mut self, first: Box<dyn Operation>) -> Option<Message> {
+    fn serve_group(&mut self, first: Message) -> Option<Message> {
         if let Some(error) = self.mend() {
-            first.answer(Some(&error));
+            match first {
+                Message::Run(operation) => operation.answer(Some(&error)),
+                Message::Stand(_, stander) => Operation::answer(stander, Some(&error)),
+                // Nobody stands while the store is out of order.
+                Message::Withdraw(_) | Message::Close { .. } => {}
+            }
             return None;
         }
         let Condition::Works(machine) = &mut self.condition else { return None };
@@ -241,21 +269,24 @@ impl Writer {
         self.commit += 1;
         let mut group = Group { done: vec![], jobs: 0, writing: false, next: None };
         let inbox = &mut self.inbox;
-        let last_now = &mut self.last_now;
+        let (last_now, standing) = (&mut self.last_now, &mut self.standing);
         let (expected, began) = (self.syncer.take_answered(), Instant::now());
         let served = catch_unwind(AssertUnwindSafe(|| {
-            group.apply(machine, first, last_now)?;
+            group.take(machine, first, last_now, standing)?;
             while group.has_room() {
                 match inbox.try_recv() {
-                    Ok(Message::Run(next)) => group.apply(machine, next, last_now)?,
-                    Ok(next) => group.next = Some(next),
+                    Ok(next) => group.take(machine, next, last_now, standing)?,
                     Err(_) if group.done.len() < expected && began.elapsed() < GATHER => {
                         std::thread::yield_now();
                     }
                     Err(_) => break,
                 }
             }
-            if group.writing { machine.rows_mut().commit() } else { Ok(()) }
+            if group.writing {
+                standing.serve(machine, *last_now, |granted| group.done.push(Box::new(granted)))?;
+                machine.rows_mut().commit()?;
+            }
+            Ok(())
         }));
         let served =
             served.unwrap_or_else(|_| Err(Error::internal("an operation met a defect; nothing was stored")));
@@ -276,6 +307,7 @@ impl Writer {
             Err(error) => {
                 tracing::warn!(code = %error.code, "A commit failed and was undone: {error}");
                 group.undo(&error);
+                self.standing.take_all().for_each(|stander| stander.answer(Some(&error)));
                 self.condition = Condition::Failed { error, retry_at: Instant::now() };
             }
         }
@@ -358,6 +390,7 @@ impl Writer {
             // A reader that panicked has nothing left to finish.
             let _ = reader.join();
         }
+        self.standing.take_all().for_each(|stander| stander.answer(Some(&crate::store::closed())));
         // Callers are answered before the files are let go.
         drop(self.syncer);
         drop(self.checkpointer);
@@ -388,22 +421,49 @@ impl Group {
         self.next.is_none() && self.done.len() < GROUP_OPERATIONS && self.jobs < GROUP_JOBS
     }
 
-    fn apply(
+    fn take(
         &mut self,
         machine: &mut SqliteMachine,
-        operation: Box<dyn Operation>,
+        message: Message,
         last_now: &mut Timestamp,
+        standing: &mut Standing,
     ) -> Result<()> {
-        let traits = operation.traits();
-        // Kept before it is applied, so that it is answered even if it panics.
-        self.done.push(operation);
-        self.jobs += traits.jobs;
-        *last_now = traits.now.unwrap_or(*last_now);
-        if traits.writes && !self.writing {
+        match message {
+            Message::Run(operation) => {
+                let traits = operation.traits();
+                // Kept before it is applied, so that it is answered even if it panics.
+                self.done.push(operation);
+                self.jobs += traits.jobs;
+                *last_now = traits.now.unwrap_or(*last_now);
+                if traits.writes {
+                    self.begin(machine)?;
+                }
+                self.done.last_mut().map_or(Ok(()), |operation| operation.apply(machine))
+            }
+            Message::Stand(number, stander) => {
+                *last_now = stander.now();
+                self.begin(machine)?;
+                let got = standing.arrive(number, *stander, machine, *last_now)?;
+                self.done.extend(got.map(|stander| Box::new(stander) as Box<dyn Operation>));
+                Ok(())
+            }
+            Message::Withdraw(number) => {
+                self.done.extend(standing.withdraw(number).map(|s| Box::new(s) as Box<dyn Operation>));
+                Ok(())
+            }
+            close @ Message::Close { .. } => {
+                self.next = Some(close);
+                Ok(())
+            }
+        }
+    }
+
+    fn begin(&mut self, machine: &mut SqliteMachine) -> Result<()> {
+        if !self.writing {
             machine.rows_mut().begin()?;
             self.writing = true;
         }
-        self.done.last_mut().map_or(Ok(()), |operation| operation.apply(machine))
+        Ok(())
     }
 
     /// Answers whoever need not wait for the disk and returns the others. `keep`: claims must wait too; `behind`: what

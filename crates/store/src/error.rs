@@ -1,6 +1,6 @@
 //! The store's error: a code, a sentence, and what to do next.
 
-use tidegate_core::codes::{self, Code};
+use tidegate_core::codes::{self, Code, Fault};
 use tidegate_core::ids::InvalidName;
 use tidegate_core::payload::InvalidPayload;
 
@@ -26,6 +26,14 @@ impl Error {
     /// The store holds something it should not, or a rule of ours was broken.
     pub fn internal(detail: impl Into<String>) -> Self {
         Self::new(codes::INTERNAL, detail)
+    }
+
+    /// Whether the operation alone was refused, and everything is as it was before.
+    pub fn is_refusal(&self) -> bool {
+        match self.code.fault {
+            Fault::Usage | Fault::NotFound | Fault::State => true,
+            Fault::Ours | Fault::Unreachable => false,
+        }
     }
 }
 

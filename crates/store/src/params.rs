@@ -160,6 +160,15 @@ pub struct Claimed {
     pub next_wakeup: Option<Timestamp>,
 }
 
+/// What a claim that waited got.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stood {
+    /// The jobs, or none.
+    pub claimed: Claimed,
+    /// No later than the lease was granted: it holds for its length from then on at least.
+    pub since: tokio::time::Instant,
+}
+
 /// A lease as handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrantedLease {

@@ -1,15 +1,20 @@
 //! What every backend does, by noun.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::params::{
     Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
+    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Stood,
+    Totals,
 };
 use crate::{Feed, Result, Signals};
 
@@ -96,6 +101,22 @@ pub trait Records: Send + Sync {
     async fn delete_record(&self, shelf: Shelf, key: String) -> Result<bool>;
 }
 
+/// Shortest wait for a time that the store named.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// How long to wait for a time that the store named.
+pub(crate) fn wait_until(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::from_millis(at.since(now).max(0) as u64).max(SHORTEST)
+}
+
+/// Waits until then, or for ever.
+pub(crate) async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// A whole store.
 #[async_trait]
 pub trait Store: Jobs + Registry + Letters + Upkeep + Records {
@@ -103,6 +124,27 @@ pub trait Store: Jobs + Registry + Letters + Upkeep + Records {
     fn signals(&self) -> &Signals;
     /// What happened to jobs.
     fn feed(&self) -> &Feed;
+    /// Claims, and if there is nothing to be had, waits for it. Comes back empty when a claim is worth another look, or
+    /// when `leave` resolves; a claim that is dropped instead may leave jobs with nobody until their lease ends.
+    ///
+    /// A backend that hands out a job in the same step that makes it ready does better than this.
+    async fn stand(&self, claim: Claim, leave: oneshot::Receiver<()>) -> Result<Stood> {
+        // Registered before looking: a wake-up between the two is not lost.
+        let mut work = self.signals().on_work();
+        let (since, now) = (Instant::now(), claim.now);
+        let claimed = self.claim(claim).await?;
+        if claimed.jobs.is_empty() {
+            let named = claimed.next_wakeup.map(|at| since + wait_until(at, now));
+            tokio::select! {
+                // The sender lives as long as the store.
+                _ = work.changed() => {}
+                // Sent or dropped, both mean the same.
+                _ = leave => {}
+                () = sleep_until(named) => {}
+            }
+        }
+        Ok(Stood { claimed, since })
+    }
     /// How far the clock that all processes of this store go by is ahead of this process's own. Whoever reads a clock
     /// for `now` adds it, or processes on machines whose clocks differ would take each other's leases.
     fn clock_ahead_ms(&self) -> i64 {

@@ -16,6 +16,7 @@ pub mod parks;
 pub mod records;
 pub mod search;
 pub mod stalls;
+pub mod standing;
 pub mod unique;
 pub mod upkeep;
 pub mod why;

@@ -1,5 +1,5 @@
-//! Claims jobs for the free slots. It waits for a signal, for room, for the time the store named, or for a fallback
-//! poll; the signal is registered before the claim, so that no wake-up is lost between the two.
+//! Claims jobs for the free slots. A claim that finds nothing stands with the store until there is something; it is
+//! withdrawn when there is more room, now and then to look at the settings again, and when the worker stops.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use tidegate_core::ids::QueueName;
 use tidegate_core::limits;
 use tidegate_core::registry::QueueSettings;
 use tidegate_core::time::Timestamp;
-use tidegate_store::params::{Claim, Claimed, Outcome, QueueView, Settlement};
-use tokio::sync::watch;
+use tidegate_store::params::{Claim, Claimed, Outcome, QueueView, Settlement, Stood};
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::Shared;
@@ -121,19 +121,6 @@ impl Producer<'_> {
             let waits = self.shared.desk.ring_on_room(&room);
             return Ok(if waits { Next::Wait(POLL) } else { Next::Again });
         }
-        self.work.mark_unchanged();
-        let asked = Instant::now();
-        let claimed = self.claim(queues, max).await?;
-        self.wakeup = claimed.next_wakeup;
-        if claimed.jobs.is_empty() {
-            self.dry = true;
-            return if self.is_idle().await? { Ok(Next::Idle) } else { Ok(Next::Wait(POLL)) };
-        }
-        self.deliver(claimed, asked + duration(self.shared.lease_ms));
-        Ok(Next::Again)
-    }
-
-    async fn claim(&self, queues: Vec<(QueueName, u32)>, max: u32) -> Result<Claimed> {
         let claim = Claim {
             worker: self.shared.name.clone(),
             process: mint::process(),
@@ -142,7 +129,35 @@ impl Producer<'_> {
             lease_ms: self.shared.lease_ms,
             now: self.shared.tide.now(),
         };
-        Ok(self.shared.tide.store().claim(claim).await?)
+        let Stood { claimed, since } =
+            if self.shared.until_idle { self.claim(claim).await? } else { self.stand(claim).await? };
+        self.wakeup = claimed.next_wakeup;
+        if claimed.jobs.is_empty() && self.shared.until_idle {
+            self.dry = true;
+            return if self.is_idle().await? { Ok(Next::Idle) } else { Ok(Next::Wait(POLL)) };
+        }
+        self.deliver(claimed, since + duration(self.shared.lease_ms));
+        Ok(Next::Again)
+    }
+
+    /// Whoever is to end when there is nothing left must hear of it: this claim does not wait.
+    async fn claim(&mut self, claim: Claim) -> Result<Stood> {
+        self.work.mark_unchanged();
+        let since = Instant::now();
+        Ok(Stood { claimed: self.shared.tide.store().claim(claim).await?, since })
+    }
+
+    async fn stand(&mut self, claim: Claim) -> Result<Stood> {
+        let (stay, leave) = oneshot::channel();
+        let mut standing = self.shared.tide.store().stand(claim, leave);
+        tokio::select! {
+            stood = &mut standing => return Ok(stood?),
+            _ = self.phase.changed() => {}
+            () = self.shared.desk.producer.notified() => {}
+            () = tokio::time::sleep(POLL) => {}
+        }
+        drop(stay);
+        Ok(standing.await?)
     }
 
     /// Puts claimed jobs on the desk; if the worker stopped meanwhile they go back at once.

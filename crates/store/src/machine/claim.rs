@@ -89,6 +89,11 @@ impl<R: Rows> Machine<R> {
             .is_some_and(|d| now < d.until && self.memory.lanes.suspect_since(d.lane, d.seq).is_some())
     }
 
+    /// Whether this process gets nothing because of a suspect, though others might.
+    pub(super) fn holds_back(&self, process: ProcessId) -> bool {
+        self.memory.leases.runs_exclusive(process) || self.draining.contains_key(&process)
+    }
+
     fn grant(
         &mut self,
         claim: &Claim,

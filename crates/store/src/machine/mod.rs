@@ -30,6 +30,7 @@ mod names;
 mod recover;
 mod registry;
 mod settle;
+pub mod standing;
 mod upkeep;
 mod view;
 
@@ -118,6 +119,11 @@ impl<R: Rows> Machine<R> {
     /// fails, although claims otherwise may be.
     pub fn must_keep(&self) -> bool {
         self.memory.signals.keep
+    }
+
+    /// Whether a claim may find more than before the last [`take_signals`](Self::take_signals).
+    pub fn may_have_work(&self) -> bool {
+        self.memory.signals.work
     }
 
     /// What to signal after the commit; empty until the next operation.

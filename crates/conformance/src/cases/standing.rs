@@ -1,0 +1,118 @@
+//! Claims that stand and wait for jobs.
+
+use std::sync::Arc;
+
+use tidegate_core::codes;
+use tidegate_store::Store;
+use tidegate_store::params::{Claim, Claimed, ClaimedJob};
+use tokio::sync::oneshot;
+
+use crate::kit::{World, refused, worker};
+
+/// Asks until there is something: a standing claim may come back empty to be asked again.
+async fn stand_until_found(store: Arc<dyn Store>, claim: Claim) -> Claimed {
+    loop {
+        let (_stay, leave) = oneshot::channel();
+        let stood = store.stand(claim.clone(), leave).await.expect("a standing claim is answered");
+        if !stood.claimed.jobs.is_empty() {
+            return stood.claimed;
+        }
+    }
+}
+
+fn by(w: &World, name: &str) -> Claim {
+    Claim { worker: worker(name), ..w.claim_on(&["q"], 1) }
+}
+
+pub async fn a_standing_claim_gets_what_is_there_at_once(w: &mut World) {
+    let id = w.add_one().await;
+    let claimed = stand_until_found(w.store(), by(w, "w1")).await;
+    assert_eq!(claimed.jobs.len(), 1);
+    assert_eq!(claimed.jobs[0].id, id);
+    w.finish(&claimed.jobs[0]).await;
+}
+
+pub async fn a_standing_claim_gets_what_comes_later(w: &mut World) {
+    for _ in 0..20 {
+        let waiting = stand_until_found(w.store(), by(w, "w1"));
+        let (claimed, id) = tokio::join!(biased; waiting, async {
+            tokio::task::yield_now().await;
+            w.add_one().await
+        });
+        assert_eq!(claimed.jobs[0].id, id);
+        w.finish(&claimed.jobs[0]).await;
+    }
+}
+
+pub async fn each_of_many_standing_claims_gets_one(w: &mut World) {
+    let store = w.store();
+    let waiting = |n: u32| stand_until_found(store.clone(), by(w, &format!("w{n}")));
+    let standers = (waiting(1), waiting(2), waiting(3), waiting(4));
+    let (first, second, third, fourth, mut ids) = tokio::join!(biased; standers.0, standers.1, standers.2, standers.3, async {
+        tokio::task::yield_now().await;
+        let mut ids = w.add_many(3, |_, _| ()).await;
+        ids.push(w.add_one().await);
+        ids
+    });
+    let jobs: Vec<ClaimedJob> = [first, second, third, fourth].into_iter().flat_map(|c| c.jobs).collect();
+    let mut got: Vec<_> = jobs.iter().map(|job| job.id).collect();
+    got.sort();
+    ids.sort();
+    assert_eq!(got, ids);
+    for job in &jobs {
+        w.finish(job).await;
+    }
+}
+
+pub async fn a_claim_that_leaves_takes_nothing_with_it(w: &mut World) {
+    let (stay, leave) = oneshot::channel();
+    let store = w.store();
+    let (stood, ()) = tokio::join!(biased; store.stand(by(w, "w1"), leave), async {
+        tokio::task::yield_now().await;
+        drop(stay);
+    });
+    assert!(stood.expect("a claim that leaves is answered").claimed.jobs.is_empty());
+    let id = w.add_one().await;
+    let job = w.claim_one().await;
+    assert_eq!(job.id, id);
+    w.finish(&job).await;
+}
+
+pub async fn a_claim_that_leaves_while_a_job_comes_gets_it_or_leaves_it_to_others(w: &mut World) {
+    for _ in 0..50 {
+        let (stay, leave) = oneshot::channel();
+        let store = w.store();
+        let (stood, id) = tokio::join!(biased; store.stand(by(w, "w1"), leave), async {
+            tokio::task::yield_now().await;
+            let added = w.add_one();
+            drop(stay);
+            added.await
+        });
+        let mut jobs = stood.expect("a claim that leaves is answered").claimed.jobs;
+        if jobs.is_empty() {
+            jobs = w.claim_as(2, 1).await.jobs;
+        }
+        assert_eq!(jobs.len(), 1, "the job is with one of the two");
+        assert_eq!(jobs[0].id, id);
+        w.finish(&jobs[0]).await;
+    }
+}
+
+pub async fn a_standing_claim_comes_back_when_a_delay_ends(w: &mut World) {
+    let mut job = w.job();
+    job.run_at = Some(w.now.plus_ms(20));
+    let id = w.add(job).await;
+    let (_stay, leave) = oneshot::channel();
+    let stood = w.store().stand(by(w, "w1"), leave).await.expect("a standing claim is answered");
+    assert!(stood.claimed.jobs.is_empty(), "by the caller's clock it is not due yet");
+    w.pass(20);
+    let claimed = stand_until_found(w.store(), by(w, "w1")).await;
+    assert_eq!(claimed.jobs[0].id, id);
+    w.finish(&claimed.jobs[0]).await;
+}
+
+pub async fn a_standing_claim_is_refused_like_any_other(w: &mut World) {
+    let (_stay, leave) = oneshot::channel();
+    let code = refused(w.store().stand(w.claim_on(&["nowhere"], 1), leave).await);
+    assert_eq!(code, codes::UNKNOWN_QUEUE);
+}

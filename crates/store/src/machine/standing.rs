@@ -1,0 +1,213 @@
+//! Claims that stand and wait: a job is handed out in the same step that makes it ready.
+//!
+//! A worker that found nothing need not be woken to ask again. Its claim stands with whoever runs the machine, and is
+//! tried again at the end of each group of operations after which a claim may find more than before.
+//!
+//! Claims of the same queues stand in one line, first come, first served. If the first of a line finds nothing, the rest
+//! of it is not tried, unless it was that worker's process that was held back.
+
+use std::collections::VecDeque;
+
+use tidegate_core::ids::QueueName;
+use tidegate_core::time::Timestamp;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::Machine;
+use crate::params::{Claim, Claimed, Stood};
+use crate::rows::Rows;
+use crate::traits::{sleep_until, wait_until};
+use crate::{Error, Result};
+
+/// A claim that stands, where the machine runs.
+#[derive(Debug)]
+pub struct Stander {
+    claim: Claim,
+    /// Told once, when the claim begins to wait: the time at which it should be asked again without a signal.
+    began: Option<oneshot::Sender<Option<Timestamp>>>,
+    caller: oneshot::Sender<Result<Stood>>,
+    /// What it got, once it need not stand any longer.
+    reply: Option<Result<Stood>>,
+}
+
+/// The same claim, where its worker waits.
+#[derive(Debug)]
+pub struct StanderHandle {
+    now: Timestamp,
+    asked: Instant,
+    began: oneshot::Receiver<Option<Timestamp>>,
+    answer: oneshot::Receiver<Result<Stood>>,
+}
+
+impl Stander {
+    /// A claim and its worker's end.
+    pub fn new(claim: Claim) -> (Self, StanderHandle) {
+        let (began, told) = oneshot::channel();
+        let (caller, answer) = oneshot::channel();
+        let handle = StanderHandle { now: claim.now, asked: Instant::now(), began: told, answer };
+        (Self { claim, began: Some(began), caller, reply: None }, handle)
+    }
+
+    /// The caller's time.
+    pub fn now(&self) -> Timestamp {
+        self.claim.now
+    }
+
+    /// Most jobs it takes.
+    pub fn max(&self) -> usize {
+        self.claim.max as usize
+    }
+
+    /// Answers with what it got, or with what undid it.
+    pub fn answer(self, undone: Option<&Error>) {
+        let reply = match undone {
+            Some(error) => Err(error.clone()),
+            None => self.reply.unwrap_or_else(|| Ok(nothing())),
+        };
+        // A worker that has gone away needs no answer.
+        let _ = self.caller.send(reply);
+    }
+
+    /// Whether its worker still waits.
+    fn waits(&self) -> bool {
+        !self.caller.is_closed()
+    }
+
+    /// Claims. True if it need not stand any longer: something was granted, or it was refused.
+    fn ask<R: Rows>(&mut self, machine: &mut Machine<R>, now: Timestamp) -> Result<bool> {
+        // By the machine's clock, not by the one of the moment the claim began to stand.
+        self.claim.now = self.claim.now.max(now);
+        let since = Instant::now();
+        match machine.claim(self.claim.clone()) {
+            Ok(claimed) if claimed.jobs.is_empty() => {
+                if let Some(began) = self.began.take() {
+                    // A worker that has gone away need not be told.
+                    let _ = began.send(claimed.next_wakeup);
+                }
+                return Ok(false);
+            }
+            Err(error) if !error.is_refusal() => return Err(error),
+            reply => self.reply = Some(reply.map(|claimed| Stood { claimed, since })),
+        }
+        Ok(true)
+    }
+
+    fn serves(&self, queues: &[QueueName]) -> bool {
+        self.claim.queues.len() == queues.len() && self.claim.queues.iter().map(|(q, _)| q).eq(queues)
+    }
+}
+
+impl StanderHandle {
+    /// Waits for the answer, and until a time named by the store or `leave` to be over. `withdraw` tells whoever runs the
+    /// machine to answer now: so that what was granted meanwhile is not lost, the answer is waited for.
+    pub async fn wait(
+        self,
+        leave: oneshot::Receiver<()>,
+        withdraw: impl Future<Output = Result<()>>,
+        lost: impl Fn() -> Error,
+    ) -> Result<Stood> {
+        let Self { now, asked, began, mut answer } = self;
+        let named = async {
+            // Gone without a word: it was answered at once.
+            let at = began.await.ok().flatten();
+            sleep_until(at.map(|at| asked + wait_until(at, now))).await;
+        };
+        tokio::select! {
+            biased;
+            answer = &mut answer => return answer.unwrap_or_else(|_| Err(lost())),
+            _ = leave => {}
+            () = named => {}
+        }
+        withdraw.await?;
+        answer.await.unwrap_or_else(|_| Err(lost()))
+    }
+}
+
+/// All claims that stand.
+#[derive(Debug, Default)]
+pub struct Standing {
+    lines: Vec<Line>,
+}
+
+#[derive(Debug)]
+struct Line {
+    queues: Vec<QueueName>,
+    standers: VecDeque<(u64, Stander)>,
+}
+
+impl Standing {
+    /// Whether nobody stands.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// A new claim stands under this number. It is kept before it is tried, so that it is answered whatever happens.
+    pub fn arrive<R: Rows>(
+        &mut self,
+        number: u64,
+        stander: Stander,
+        machine: &mut Machine<R>,
+        now: Timestamp,
+    ) -> Result<Option<Stander>> {
+        let known = self.lines.iter().position(|line| stander.serves(&line.queues));
+        let at = known.unwrap_or_else(|| {
+            let queues = stander.claim.queues.iter().map(|(q, _)| q.clone()).collect();
+            self.lines.push(Line { queues, standers: VecDeque::new() });
+            self.lines.len() - 1
+        });
+        let line = &mut self.lines[at].standers;
+        line.push_back((number, stander));
+        let Some((_, stander)) = line.back_mut() else { return Ok(None) };
+        Ok(if stander.ask(machine, now)? { self.withdraw(number) } else { None })
+    }
+
+    /// Tries the claims that stand, if a claim may find more than before. `granted` gets each that found something,
+    /// before the next is tried.
+    pub fn serve<R: Rows>(
+        &mut self,
+        machine: &mut Machine<R>,
+        now: Timestamp,
+        mut granted: impl FnMut(Stander),
+    ) -> Result<()> {
+        if self.lines.is_empty() || !machine.may_have_work() {
+            return Ok(());
+        }
+        for line in &mut self.lines {
+            let mut at = 0;
+            while let Some((_, stander)) = line.standers.get_mut(at) {
+                if !stander.waits() {
+                    line.standers.remove(at);
+                } else if stander.ask(machine, now)? {
+                    line.standers.remove(at).into_iter().for_each(|(_, stander)| granted(stander));
+                } else if machine.holds_back(stander.claim.process) {
+                    at += 1;
+                } else {
+                    break;
+                }
+            }
+        }
+        self.lines.retain(|line| !line.standers.is_empty());
+        Ok(())
+    }
+
+    /// Takes the claim of this number out, if it still stands.
+    pub fn withdraw(&mut self, number: u64) -> Option<Stander> {
+        for line in &mut self.lines {
+            if let Some(at) = line.standers.iter().position(|(n, _)| *n == number) {
+                let found = line.standers.remove(at);
+                self.lines.retain(|line| !line.standers.is_empty());
+                return found.map(|(_, stander)| stander);
+            }
+        }
+        None
+    }
+
+    /// Takes all out.
+    pub fn take_all(&mut self) -> impl Iterator<Item = Stander> + use<> {
+        std::mem::take(&mut self.lines).into_iter().flat_map(|line| line.standers).map(|(_, stander)| stander)
+    }
+}
+
+fn nothing() -> Stood {
+    Stood { claimed: Claimed::default(), since: Instant::now() }
+}
