@@ -23,27 +23,28 @@ use crate::writer::Traits;
 #[async_trait]
 impl Jobs for SqliteStore {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
-        self.run(Traits::write(jobs.len(), now), move |m| m.enqueue(jobs, now)).await
+        self.run(Traits::write(jobs.len(), now).by_jobs(), move |m| m.enqueue(jobs, now)).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        self.run(Traits::lease(claim.max as usize, claim.now), move |m| m.claim(claim)).await
+        self.run(Traits::lease(claim.max as usize, claim.now).by_jobs(), move |m| m.claim(claim)).await
     }
 
     async fn settle(&self, settle: Settle) -> Result<Vec<Settled>> {
-        self.run(Traits::write(settle.settlements.len(), settle.now), move |m| m.settle(settle)).await
+        self.run(Traits::write(settle.settlements.len(), settle.now).by_jobs(), move |m| m.settle(settle))
+            .await
     }
 
     async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>> {
-        self.run(Traits::lease(leases.len(), now), move |m| m.heartbeat(leases, now)).await
+        self.run(Traits::lease(leases.len(), now).by_jobs(), move |m| m.heartbeat(leases, now)).await
     }
 
     async fn report(&self, reports: Vec<Report>, now: Timestamp) -> Result<Vec<bool>> {
-        self.run(Traits::write(reports.len(), now), move |m| m.report(reports, now)).await
+        self.run(Traits::write(reports.len(), now).by_jobs(), move |m| m.report(reports, now)).await
     }
 
     async fn cancel(&self, cancel: CancelJob) -> Result<CancelReply> {
-        self.run(Traits::write(1, cancel.now), move |m| m.cancel(cancel)).await
+        self.run(Traits::write(1, cancel.now).by_jobs(), move |m| m.cancel(cancel)).await
     }
 
     async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {
@@ -55,7 +56,7 @@ impl Jobs for SqliteStore {
     }
 
     async fn get(&self, id: JobId) -> Result<Option<Job>> {
-        self.run(Traits::read(), move |m| m.get(id)).await
+        self.run(Traits::read().by_jobs(), move |m| m.get(id)).await
     }
 
     async fn search(&self, query: JobQuery) -> Result<Page> {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -20,7 +20,7 @@ use crate::readers::{self, Readers};
 use crate::rows::SqliteRows;
 use crate::schema::{self, WriterSettings};
 use crate::syncer::{Disk, Syncer};
-use crate::writer::{INBOX, Message, SqliteMachine, Task, Traits, Writer};
+use crate::writer::{self, Desk, INBOX, Message, Operation, SqliteMachine, Task, Traits, Writer};
 
 /// Name of the database in its data directory.
 pub(crate) const DATABASE: &str = "tidegate.db";
@@ -82,13 +82,18 @@ impl OpenOptions {
         let feed = Feed::new(now.0 as u64, 0);
         let (inbox, queue) = mpsc::channel(INBOX);
         let syncer = Syncer::start(&path, self.synchronous, self.disk.clone(), feed.clone())?;
-        let writer = Writer::new(queue, signals.clone(), open, ownership, syncer, &path, now)?;
+        let writer = Writer::new(signals.clone(), open, ownership, syncer, &path, now)?;
         let readers = Readers::start(&path)?;
-        let thread = std::thread::Builder::new().name("tidegate-writer".into()).spawn(move || writer.run());
+        let desk = Arc::new(Mutex::new(Some(writer)));
+        let theirs = desk.clone();
+        let thread = std::thread::Builder::new().name("tidegate-writer".into());
+        let thread = thread.spawn(move || writer::serve(&theirs, queue));
         let thread = thread.map_err(|e| from_io("starting the writer", &e))?;
         let inner = Inner {
             path,
             inbox: Some(inbox),
+            desk,
+            under_way: AtomicUsize::new(0),
             readers: Mutex::new(Some(readers)),
             thread: Mutex::new(Some(thread)),
             signals,
@@ -115,6 +120,9 @@ pub struct SqliteStore {
 struct Inner {
     path: PathBuf,
     inbox: Option<mpsc::Sender<Message>>,
+    desk: Desk,
+    /// Operations that are not answered yet.
+    under_way: AtomicUsize,
     readers: Mutex<Option<Readers>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     signals: Signals,
@@ -157,8 +165,21 @@ impl SqliteStore {
         operation: impl FnOnce(&mut SqliteMachine) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (caller, answer) = oneshot::channel();
-        let task = Box::new(Task::new(traits, operation, caller));
+        let mut task: Box<dyn Operation> = Box::new(Task::new(traits, operation, caller));
         let inbox = self.inner.inbox.as_ref().ok_or_else(closed)?;
+        let under_way = UnderWay::new(&self.inner.under_way);
+        if traits.brief && under_way.is_alone {
+            match writer::do_at_once(&self.inner.desk, task) {
+                Ok(log_is_full) => {
+                    if log_is_full {
+                        // A full inbox means that the thread is busy and looks by itself.
+                        let _ = inbox.try_send(Message::CopyLog);
+                    }
+                    return answer.await.unwrap_or_else(|_| Err(closed()));
+                }
+                Err(back) => task = back,
+            }
+        }
         inbox.send(Message::Run(task)).await.map_err(|_| closed())?;
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
@@ -207,6 +228,25 @@ impl SqliteStore {
             let _ = thread.join();
         }
         closed
+    }
+}
+
+/// An operation that is not answered yet, or given up.
+struct UnderWay<'a> {
+    count: &'a AtomicUsize,
+    /// There was no other when it began.
+    is_alone: bool,
+}
+
+impl<'a> UnderWay<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        Self { count, is_alone: count.fetch_add(1, Ordering::AcqRel) == 0 }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -1,8 +1,11 @@
-//! The one writer: a thread that owns the machine and commits in groups.
+//! The one writer: it owns the machine and commits in groups.
 //!
-//! Callers send operations and wait. The writer takes what is queued, applies each operation, commits once to the log,
+//! Callers send operations to its thread and wait. The writer takes what is queued, applies each operation, commits once to the log,
 //! sends the signals, and goes on with the next group. Who relies on the change is answered by the [`Syncer`] once the
 //! disk has it; so nobody waits for the disk but those who must, and many share one wait.
+//!
+//! A caller that is alone need not wake a thread: it is the writer for the moment of a brief operation ([`Desk`]). What
+//! takes longer, such as copying the log, is left to the thread.
 //!
 //! Callers that were just answered come back together a moment later. The first of them must not get a commit of its
 //! own while the others queue up behind it, so a group waits briefly for as many callers as were answered since the
@@ -21,6 +24,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -44,6 +48,9 @@ const GROUP_OPERATIONS: usize = 512;
 
 /// Most jobs in one commit, for the same reason.
 const GROUP_JOBS: usize = 20_000;
+
+/// Most jobs of an operation that its caller may do by itself: tens of microseconds on a thread that others share.
+const BRIEF_JOBS: usize = 16;
 
 /// Longest wait for callers that are expected back: a fraction of a commit.
 const GATHER: Duration = Duration::from_micros(150);
@@ -79,6 +86,8 @@ pub(crate) struct Traits {
     pub(crate) durable: bool,
     /// How many jobs it is about.
     pub(crate) jobs: usize,
+    /// Whether it costs little, so that its caller may do it by itself.
+    pub(crate) brief: bool,
     /// The caller's time, if it has one.
     pub(crate) now: Option<Timestamp>,
 }
@@ -86,17 +95,22 @@ pub(crate) struct Traits {
 impl Traits {
     /// An operation that changes nothing.
     pub(crate) fn read() -> Self {
-        Self { writes: false, durable: false, jobs: 1, now: None }
+        Self { writes: false, durable: false, jobs: 1, brief: false, now: None }
     }
 
     /// An operation that changes this many jobs.
     pub(crate) fn write(jobs: usize, now: Timestamp) -> Self {
-        Self { writes: true, durable: true, jobs, now: Some(now) }
+        Self { writes: true, durable: true, jobs, brief: false, now: Some(now) }
     }
 
     /// An operation on leases alone: a power failure ends leases anyway.
     pub(crate) fn lease(jobs: usize, now: Timestamp) -> Self {
         Self { durable: false, ..Self::write(jobs, now) }
+    }
+
+    /// The same, of an operation whose cost is that of its jobs.
+    pub(crate) fn by_jobs(self) -> Self {
+        Self { brief: self.jobs <= BRIEF_JOBS, ..self }
     }
 }
 
@@ -108,6 +122,8 @@ pub(crate) enum Message {
     Stand(u64, Box<Stander>),
     /// Answer the claim of this number, whatever it got.
     Withdraw(u64),
+    /// A caller that was the writer left the log for the thread to copy.
+    CopyLog,
     /// Finish, once these readers have.
     Close { readers: Vec<JoinHandle<()>>, reply: oneshot::Sender<Result<()>> },
 }
@@ -183,9 +199,38 @@ enum Condition {
     Failed { error: Error, retry_at: Instant },
 }
 
-/// The writer, before and while it runs.
+/// Where the writer is, for whoever is the writer at the moment. `None` once it has closed.
+pub(crate) type Desk = Arc<Mutex<Option<Writer>>>;
+
+/// Does a brief operation on the caller's own thread, if the writer is free and in order; otherwise gives it back. True
+/// if the thread is to copy the log.
+pub(crate) fn do_at_once(desk: &Desk, operation: Box<dyn Operation>) -> Result<bool, Box<dyn Operation>> {
+    let Ok(mut at) = desk.try_lock() else { return Err(operation) };
+    let Some(writer) = at.as_mut().filter(|writer| writer.is_in_order()) else { return Err(operation) };
+    writer.serve_group(Message::Run(operation), None);
+    Ok(writer.log_is_full())
+}
+
+/// Serves what is sent until it is told to close or every handle is gone.
+pub(crate) fn serve(desk: &Desk, mut inbox: mpsc::Receiver<Message>) {
+    let mut next = None;
+    while let Some(message) = next.take().or_else(|| inbox.blocking_recv()) {
+        let mut at = desk.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(writer) = at.as_mut() else { return };
+        match message {
+            Message::Close { readers, reply } => {
+                let Some(writer) = at.take() else { return };
+                drop(at);
+                return writer.close(&mut inbox, readers, reply);
+            }
+            first => next = writer.serve_group(first, Some(&mut inbox)),
+        }
+        writer.copy_log_if_full();
+    }
+}
+
+/// The writer.
 pub(crate) struct Writer {
-    inbox: mpsc::Receiver<Message>,
     condition: Condition,
     signals: Signals,
     /// Opens the file anew.
@@ -201,16 +246,23 @@ pub(crate) struct Writer {
     commits: u32,
     /// Frames that fit into the log's file as it is.
     log_room: i64,
+    /// The log after the last commit.
+    log: LogSize,
     checkpoint_at: i64,
     /// Frames in the log when the checkpointer was asked to copy them.
     asked_at: Option<i64>,
     ownership: Ownership,
 }
 
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
+    }
+}
+
 impl Writer {
     /// A writer over the rows that `open` gives.
     pub(crate) fn new(
-        inbox: mpsc::Receiver<Message>,
         signals: Signals,
         open: impl Fn() -> Result<SqliteRows> + Send + 'static,
         ownership: Ownership,
@@ -220,7 +272,6 @@ impl Writer {
     ) -> Result<Self> {
         let machine = rebuild(&open, now, false)?;
         Ok(Self {
-            inbox,
             condition: Condition::Works(machine),
             signals,
             open: Box::new(open),
@@ -232,31 +283,30 @@ impl Writer {
             watching: false,
             commits: 0,
             log_room: 0,
+            log: LogSize { frames: 0, copied: 0 },
             checkpoint_at: CHECKPOINT_FRAMES,
             asked_at: None,
             ownership,
         })
     }
 
-    /// Serves until it is told to close or every handle is gone.
-    pub(crate) fn run(mut self) {
-        let mut next = None;
-        while let Some(message) = next.take().or_else(|| self.inbox.blocking_recv()) {
-            match message {
-                Message::Close { readers, reply } => return self.close(readers, reply),
-                first => next = self.serve_group(first),
-            }
-        }
+    /// Whether it can do something now.
+    fn is_in_order(&self) -> bool {
+        matches!(self.condition, Condition::Works(_)) && self.syncer.failure().is_none()
     }
 
-    /// One group. Returns the message that ended it, if there was one: to close, or the first of the next group.
-    fn serve_group(&mut self, first: Message) -> Option<Message> {
+    /// One group, of this message and of what is in the inbox. Returns the message that ended it, if there was one.
+    fn serve_group(
+        &mut self,
+        first: Message,
+        mut inbox: Option<&mut mpsc::Receiver<Message>>,
+    ) -> Option<Message> {
         if let Some(error) = self.mend() {
             match first {
                 Message::Run(operation) => operation.answer(Some(&error)),
                 Message::Stand(_, stander) => Operation::answer(stander, Some(&error)),
                 // Nobody stands while the store is out of order.
-                Message::Withdraw(_) | Message::Close { .. } => {}
+                Message::Withdraw(_) | Message::CopyLog | Message::Close { .. } => {}
             }
             return None;
         }
@@ -268,18 +318,17 @@ impl Writer {
         }
         self.commit += 1;
         let mut group = Group { done: vec![], jobs: 0, writing: false, next: None };
-        let inbox = &mut self.inbox;
         let (last_now, standing) = (&mut self.last_now, &mut self.standing);
         let (expected, began) = (self.syncer.take_answered(), Instant::now());
         let served = catch_unwind(AssertUnwindSafe(|| {
             group.take(machine, first, last_now, standing)?;
             while group.has_room() {
-                match inbox.try_recv() {
-                    Ok(next) => group.take(machine, next, last_now, standing)?,
-                    Err(_) if group.done.len() < expected && began.elapsed() < GATHER => {
+                match inbox.as_mut().map(|inbox| inbox.try_recv()) {
+                    Some(Ok(next)) => group.take(machine, next, last_now, standing)?,
+                    Some(Err(_)) if group.done.len() < expected && began.elapsed() < GATHER => {
                         std::thread::yield_now();
                     }
-                    Err(_) => break,
+                    Some(Err(_)) | None => break,
                 }
             }
             if group.writing {
@@ -301,7 +350,7 @@ impl Writer {
                     self.syncer.hand_over(Batch { callers, events });
                 }
                 if written {
-                    self.checkpoint_if_due();
+                    self.look_at_log();
                 }
             }
             Err(error) => {
@@ -342,11 +391,11 @@ impl Writer {
         }
     }
 
-    fn checkpoint_if_due(&mut self) {
+    /// Makes room in the log ahead of need, and notes its size.
+    fn look_at_log(&mut self) {
         let Condition::Works(machine) = &mut self.condition else { return };
         let rows = machine.rows_mut();
-        let looked = rows.checkpoint(Checkpoint::Look);
-        let Ok(size) = looked else { return };
+        let Ok(size) = rows.checkpoint(Checkpoint::Look) else { return };
         self.commits = self.commits.saturating_add(1);
         if self.commits > BUSY_AFTER && size.frames + LOG_RESERVE > self.log_room {
             // Without it commits are slower, and a full disk is for the next commit to report.
@@ -357,9 +406,24 @@ impl Writer {
         if size.frames < self.checkpoint_at - CHECKPOINT_FRAMES {
             self.checkpoint_at = CHECKPOINT_FRAMES;
         }
-        if size.frames < self.checkpoint_at || self.checkpointer.is_busy() && size.frames < CHECKPOINT_MOST {
+        self.log = size;
+    }
+
+    /// Whether the log is to be copied.
+    fn log_is_full(&self) -> bool {
+        let LogSize { frames, .. } = self.log;
+        frames >= self.checkpoint_at && (frames >= CHECKPOINT_MOST || !self.checkpointer.is_busy())
+    }
+
+    fn copy_log_if_full(&mut self) {
+        if !self.log_is_full() {
             return;
         }
+        let Condition::Works(machine) = &mut self.condition else { return };
+        let rows = machine.rows_mut();
+        // The checkpointer may have been at it since the last commit.
+        let Ok(size) = rows.checkpoint(Checkpoint::Look) else { return };
+        self.log = size;
         let rest = size.frames - size.copied;
         if rest > CHECKPOINT_REST && size.frames < CHECKPOINT_MOST {
             if self.asked_at.is_some_and(|asked| size.copied < asked) {
@@ -374,7 +438,10 @@ impl Writer {
         }
         self.asked_at = None;
         match rows.checkpoint(Checkpoint::Passive) {
-            Ok(LogSize { frames, copied }) if copied == frames => self.checkpoint_at = CHECKPOINT_FRAMES,
+            Ok(LogSize { frames, copied }) if copied == frames => {
+                self.checkpoint_at = CHECKPOINT_FRAMES;
+                self.log = LogSize { frames: 0, copied: 0 };
+            }
             Ok(size) => self.checkpoint_at = size.frames + CHECKPOINT_FRAMES,
             Err(error) => {
                 // Nothing is lost: the log has everything, and the next commit says if the disk is full.
@@ -384,8 +451,13 @@ impl Writer {
         }
     }
 
-    fn close(mut self, readers: Vec<JoinHandle<()>>, reply: oneshot::Sender<Result<()>>) {
-        self.inbox.close();
+    fn close(
+        mut self,
+        inbox: &mut mpsc::Receiver<Message>,
+        readers: Vec<JoinHandle<()>>,
+        reply: oneshot::Sender<Result<()>>,
+    ) {
+        inbox.close();
         for reader in readers {
             // A reader that panicked has nothing left to finish.
             let _ = reader.join();
@@ -451,6 +523,7 @@ impl Group {
                 self.done.extend(standing.withdraw(number).map(|s| Box::new(s) as Box<dyn Operation>));
                 Ok(())
             }
+            Message::CopyLog => Ok(()),
             close @ Message::Close { .. } => {
                 self.next = Some(close);
                 Ok(())

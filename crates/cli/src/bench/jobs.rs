@@ -317,13 +317,19 @@ pub(super) async fn pickup(tide: &Tidegate) -> Result<Pickup> {
     let running =
         tokio::spawn(async move { worker.run_until(async move { finished.1.notified().await }).await });
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let mut sent = Vec::with_capacity(PICKUPS);
-    let mut pace = tokio::time::interval(PICKUP_EVERY);
-    for number in 0..PICKUPS {
-        pace.tick().await;
-        sent.push(origin.elapsed().as_nanos() as u64);
-        tide.enqueue(Pick { number }).await?;
-    }
+    // A task like any other of a program: the thread that waits for the end of `main` is none of the runtime's.
+    let tide = tide.clone();
+    let producing = tokio::spawn(async move {
+        let mut sent = Vec::with_capacity(PICKUPS);
+        let mut pace = tokio::time::interval(PICKUP_EVERY);
+        for number in 0..PICKUPS {
+            pace.tick().await;
+            sent.push(origin.elapsed().as_nanos() as u64);
+            tide.enqueue(Pick { number }).await?;
+        }
+        tidegate::Result::Ok(sent)
+    });
+    let sent = producing.await.map_err(|e| Failure::new(codes::INTERNAL, e.to_string()))??;
     running.await.map_err(|e| Failure::new(codes::INTERNAL, e.to_string()))??;
     let wait =
         |(sent, start): (u64, &AtomicU64)| start.load(Ordering::Relaxed).saturating_sub(sent) as f64 / 1e6;

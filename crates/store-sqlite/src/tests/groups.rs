@@ -144,3 +144,33 @@ async fn the_log_is_copied_into_the_file_before_it_grows_large() {
     let frames = frames(&fixture.store).await;
     assert!(frames < 6_000, "{frames} frames in the log after 9,000 pages were written");
 }
+
+/// Runs an operation and returns the name of the thread that did it.
+async fn done_by(store: &SqliteStore, traits: Traits) -> Option<String> {
+    store.run(traits, |_| Ok(std::thread::current().name().map(str::to_owned))).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_is_alone_wakes_no_thread_for_a_brief_operation() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.store;
+    let writer = Some("tidegate-writer");
+    // The thread may still be busy with the end of the last group.
+    while done_by(store, Traits::write(1, NOW).by_jobs()).await.as_deref() == writer {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        done_by(store, Traits::write(1_000, NOW).by_jobs()).await.as_deref(),
+        writer,
+        "it is not brief"
+    );
+    let (release, held) = hold(store).await;
+    let other = {
+        let store = store.clone();
+        tokio::spawn(async move { done_by(&store, Traits::write(1, NOW).by_jobs()).await })
+    };
+    queued(store, 1).await;
+    drop(release);
+    held.await.unwrap();
+    assert_eq!(other.await.unwrap().as_deref(), writer, "it was not alone");
+}
