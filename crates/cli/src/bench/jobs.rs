@@ -327,7 +327,7 @@ pub(super) async fn pickup(tide: &Tidegate) -> Result<Pickup> {
             sent.push(origin.elapsed().as_nanos() as u64);
             tide.enqueue(Pick { number }).await?;
         }
-        tidegate::Result::Ok(sent)
+        Ok::<_, tidegate::Error>(sent)
     });
     let sent = producing.await.map_err(|e| Failure::new(codes::INTERNAL, e.to_string()))??;
     running.await.map_err(|e| Failure::new(codes::INTERNAL, e.to_string()))??;
