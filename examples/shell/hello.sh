@@ -3,7 +3,7 @@
 # standard error is the job's log, and the exit code says what became of it.
 #
 #     tidegate work --kind hello -- examples/shell/hello.sh
-#     tidegate enqueue hello '{"name": "Ada"}'
+#     tidegate enqueue hello --data '{"name": "Ada"}'
 set -eu
 
 payload=$(cat)

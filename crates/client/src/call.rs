@@ -13,8 +13,9 @@ use tidegate_wire::Problem;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::address::Address;
 use crate::backoff::Backoff;
-use crate::transport::{Answer, Message, Transport};
+use crate::transport::{Answer, How, Lost, Message, Transport};
 use crate::{RemoteOptions, Timeouts};
 
 /// Longest wait for the stream of events to open.
@@ -27,12 +28,14 @@ pub(crate) struct Call {
     /// How long it is sent again; none: the engine repeats it by its own rules.
     patience: Option<Duration>,
     within: Option<Duration>,
+    /// Done twice is not the same as done once: never sent again if it may have been done.
+    once: bool,
 }
 
 impl Call {
     fn new(method: Method, path: impl Into<String>) -> Self {
-        let message = Message { method, path: path.into(), body: Bytes::new() };
-        Self { message, patience: None, within: None }
+        let message = Message { method, path: path.into(), body: Bytes::new(), idempotency_key: None };
+        Self { message, patience: None, within: None, once: false }
     }
 
     pub(crate) fn get(path: impl Into<String>) -> Self {
@@ -70,6 +73,20 @@ impl Call {
         self
     }
 
+    /// Is not sent again if the server may have done it.
+    #[must_use]
+    pub(crate) fn once(mut self) -> Self {
+        self.once = true;
+        self
+    }
+
+    /// The server does it once, however often it is sent.
+    #[must_use]
+    pub(crate) fn known_as(mut self, key: String) -> Self {
+        self.message.idempotency_key = Some(key);
+        self
+    }
+
     /// Waits this long for an answer.
     #[must_use]
     pub(crate) fn within(mut self, within: Duration) -> Self {
@@ -78,7 +95,7 @@ impl Call {
     }
 }
 
-/// A reply, and whether the request was sent more than once: the server may then have done it before.
+/// A reply, and whether the request was sent before and may have been done then.
 #[derive(Debug)]
 pub(crate) struct Reply<T> {
     pub(crate) value: T,
@@ -134,28 +151,42 @@ impl Caller {
 
     /// Calls something that replies with nothing.
     pub(crate) async fn done(&self, call: Call) -> Result<()> {
-        self.answer(call).await.map(drop)
+        self.answer(call).await.value.map(drop)
     }
 
-    /// Calls something that says it did not exist with this code. False if it said so.
+    /// Calls something that replies with nothing, and says whether it may have been done before.
+    pub(crate) async fn done_or_repeated(&self, call: Call) -> Reply<Result<()>> {
+        let answer = self.answer(call).await;
+        Reply { value: answer.value.map(drop), repeated: answer.repeated }
+    }
+
+    /// Calls something that ends the existence of something, and says with this code that it did not exist. False if it
+    /// said so, unless that was the work of a request whose reply was lost.
     pub(crate) async fn done_if_found(&self, call: Call, missing: codes::Code) -> Result<bool> {
-        match self.answer(call).await {
+        let answer = self.answer(call).await;
+        match answer.value {
             Ok(_) => Ok(true),
-            Err(e) if e.code == missing => Ok(false),
+            Err(e) if e.code == missing => Ok(answer.repeated),
             Err(e) => Err(e),
         }
     }
 
     pub(crate) async fn ask<T: DeserializeOwned>(&self, call: Call) -> Result<Reply<T>> {
-        let answer = self.answer(call).await?;
-        let value = serde_json::from_slice(&answer.value).map_err(|e| {
+        let answer = self.answer(call).await;
+        let value = serde_json::from_slice(&answer.value?).map_err(|e| {
             Error::new(codes::SERVER_MISMATCH, format!("the server's reply cannot be read: {e}"))
         })?;
         Ok(Reply { value, repeated: answer.repeated })
     }
 
     /// Sends until there is an answer that is not about being out of reach, or patience ends.
-    async fn answer(&self, call: Call) -> Result<Reply<Bytes>> {
+    async fn answer(&self, call: Call) -> Reply<Result<Bytes>> {
+        let mut repeated = false;
+        let value = self.answer_or_repeat(call, &mut repeated).await;
+        Reply { value, repeated }
+    }
+
+    async fn answer_or_repeat(&self, call: Call, repeated: &mut bool) -> Result<Bytes> {
         let uri = self.transport.uri(&call.message.path)?;
         let within = call.within.unwrap_or(self.timeouts.request);
         if *self.held_back.borrow() {
@@ -169,19 +200,14 @@ impl Caller {
                 return Err(Error::new(codes::STORE_CLOSED, "the store is closed"));
             }
             let refused = match self.transport.exchange(&uri, &call.message, within).await {
-                Ok(answer) if answer.status.is_success() => {
-                    return Ok(Reply { value: answer.body, repeated: tries > 0 });
-                }
+                Ok(answer) if answer.status.is_success() => return Ok(answer.body),
                 Ok(answer) => Refusal::read(&answer),
-                Err(lost) => {
-                    let text = format!("{} did not answer: {}", self.transport.address(), lost.why);
-                    let first = lost.broke && tries == 0;
-                    Refusal::unreachable(text, if first { Again::AtOnce } else { Again::Later })
-                }
+                Err(lost) => Refusal::lost(self.transport.address(), &lost, tries == 0),
             };
             tries += 1;
             let pause = match refused.again {
                 Again::No => return Err(refused.error),
+                _ if call.once && refused.may_be_done => return Err(refused.error),
                 Again::AtOnce => Duration::ZERO,
                 Again::In(pause) => pause,
                 Again::Later => backoff.pause(),
@@ -190,6 +216,7 @@ impl Caller {
             if !patient && refused.again != Again::AtOnce {
                 return Err(refused.error);
             }
+            *repeated |= refused.may_be_done;
             tracing::debug!(code = %refused.error.code, tries, "a request is sent again: {}", refused.error);
             tokio::time::sleep(pause).await;
         }
@@ -200,6 +227,8 @@ impl Caller {
 struct Refusal {
     error: Error,
     again: Again,
+    /// The server may have done it all the same.
+    may_be_done: bool,
 }
 
 /// Whether to send a request again.
@@ -221,8 +250,16 @@ impl Again {
 }
 
 impl Refusal {
-    fn unreachable(detail: String, again: Again) -> Self {
-        Self { error: Error::new(codes::SERVER_UNREACHABLE, detail), again }
+    /// It was refused, and nothing was done.
+    fn not_done(error: Error, again: Again) -> Self {
+        Self { error, again, may_be_done: false }
+    }
+
+    /// There was no answer.
+    fn lost(address: &Address, lost: &Lost, first: bool) -> Self {
+        let error = Error::new(codes::SERVER_UNREACHABLE, format!("{address} did not answer: {}", lost.why));
+        let again = if first && lost.how == How::Broke { Again::AtOnce } else { Again::Later };
+        Self { error, again, may_be_done: lost.how != How::NotSent }
     }
 
     fn read(answer: &Answer) -> Self {
@@ -234,15 +271,17 @@ impl Refusal {
         match error.code {
             // A server that stops has closed its store; for its clients it is out of reach, not closed for good.
             codes::STORE_CLOSED | codes::SERVER_STOPPING => {
-                let error = Error::new(codes::SERVER_STOPPING, error.detail);
-                Self { error, again }
+                Self { error: Error::new(codes::SERVER_STOPPING, error.detail), again, may_be_done: true }
             }
+            // The server is there and its store is not: the same to a client as neither. A commit whose end the server
+            // did not hear of may have been one.
+            codes::STORE_UNREACHABLE | codes::STORE_FAILED => Self { error, again, may_be_done: true },
             // A worker must not take this for a verdict on its outcomes.
-            codes::TOO_MANY_REQUESTS | codes::TOO_MANY_WAITING => {
+            codes::TOO_MANY_REQUESTS | codes::TOO_MANY_WAITING | codes::SERVER_BUSY => {
                 let detail = format!("the server asks to slow down: {}", error.detail);
-                Self::unreachable(detail, again)
+                Self::not_done(Error::new(codes::SERVER_UNREACHABLE, detail), again)
             }
-            _ => Self { error, again: Again::No },
+            _ => Self::not_done(error, Again::No),
         }
     }
 
@@ -250,8 +289,12 @@ impl Refusal {
     fn foreign(status: StatusCode) -> Self {
         let text = format!("the answer was HTTP {status} without an explanation");
         match status.as_u16() {
-            408 | 429 | 500..=599 => Self::unreachable(text, Again::Later),
-            _ => Self { error: Error::new(codes::SERVER_MISMATCH, text), again: Again::No },
+            // A proxy that did not hear from the server does not know what the server did.
+            408 | 429 | 500..=599 => {
+                let error = Error::new(codes::SERVER_UNREACHABLE, text);
+                Self { error, again: Again::Later, may_be_done: status != StatusCode::TOO_MANY_REQUESTS }
+            }
+            _ => Self::not_done(Error::new(codes::SERVER_MISMATCH, text), Again::No),
         }
     }
 }

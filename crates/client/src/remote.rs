@@ -76,9 +76,10 @@ impl RemoteStore {
         Ok(about)
     }
 
-    /// Makes an API key. Its secret is shown this once.
+    /// Makes an API key. Its secret is shown this once. If the server's reply is lost, this fails and the key may exist:
+    /// [`RemoteStore::keys`] lists it, and nobody has its secret.
     pub async fn create_key(&self, key: &NewKey) -> Result<CreatedKey> {
-        self.caller.read(Call::post("/v1/keys", key)?).await
+        self.caller.read(self.patient(Call::post("/v1/keys", key)?).once()).await
     }
 
     /// All API keys.

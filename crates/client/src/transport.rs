@@ -32,6 +32,8 @@ pub(crate) struct Message {
     pub(crate) path: String,
     /// JSON, or nothing.
     pub(crate) body: Bytes,
+    /// By which the server knows it if it comes twice.
+    pub(crate) idempotency_key: Option<String>,
 }
 
 /// What came back.
@@ -41,12 +43,23 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
-/// Why nothing came back. Whether the server did what was asked is not known.
+/// Why nothing came back.
 #[derive(Debug)]
 pub(crate) struct Lost {
     pub(crate) why: String,
-    /// The connection broke, as it does when an idle one is closed at the other end: worth another try at once.
-    pub(crate) broke: bool,
+    pub(crate) how: How,
+}
+
+/// How far a request got whose answer did not come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// There was no connection to send it by: the server knows nothing of it.
+    NotSent,
+    /// The connection broke, as it does when an idle one is closed at the other end: worth another try at once. Whether
+    /// the server did what was asked is not known.
+    Broke,
+    /// No answer in time. Whether the server did what was asked is not known.
+    Late,
 }
 
 /// The way to a server.
@@ -98,10 +111,11 @@ impl Transport {
             let response = self.open(self.request(uri, message)).await?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-            let body = body.map_err(|e| Lost { why: format!("the answer broke off: {e}"), broke: true })?;
+            let body =
+                body.map_err(|e| Lost { why: format!("the answer broke off: {e}"), how: How::Broke })?;
             Ok(Answer { status, body: body.to_bytes() })
         };
-        let late = |_| Lost { why: format!("no answer within {} ms", within.as_millis()), broke: false };
+        let late = |_| Lost { why: format!("no answer within {} ms", within.as_millis()), how: How::Late };
         tokio::time::timeout(within, answered).await.map_err(late)?
     }
 
@@ -111,9 +125,10 @@ impl Transport {
         path: &str,
         last_event: Option<&str>,
     ) -> Result<Response<Incoming>, Lost> {
-        let lost = |e: Error| Lost { why: e.detail, broke: false };
+        let lost = |e: Error| Lost { why: e.detail, how: How::NotSent };
         let uri = self.uri(path).map_err(lost)?;
-        let message = Message { method: Method::GET, path: String::new(), body: Bytes::new() };
+        let message =
+            Message { method: Method::GET, path: String::new(), body: Bytes::new(), idempotency_key: None };
         let mut request = self.request(&uri, &message);
         let accept = HeaderValue::from_static("text/event-stream");
         request.headers_mut().insert(header::ACCEPT, accept);
@@ -125,9 +140,12 @@ impl Transport {
 
     async fn open(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Lost> {
         self.http.request(request).await.map_err(|e| {
-            let connect = e.is_connect();
-            let what = if connect { "no connection" } else { "the connection broke" };
-            Lost { why: format!("{what}: {}", innermost(&e)), broke: !connect }
+            let (what, how) = if e.is_connect() {
+                ("no connection", How::NotSent)
+            } else {
+                ("the connection broke", How::Broke)
+            };
+            Lost { why: format!("{what}: {}", innermost(&e)), how }
         })
     }
 
@@ -138,6 +156,9 @@ impl Transport {
         let headers = request.headers_mut();
         if !message.body.is_empty() {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        if let Some(key) = message.idempotency_key.as_deref().and_then(|k| HeaderValue::from_str(k).ok()) {
+            headers.insert("idempotency-key", key);
         }
         if let Some(bearer) = &self.bearer {
             headers.insert(header::AUTHORIZATION, bearer.clone());

@@ -4,7 +4,7 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tidegate::{Category, JobId, JobView, Payload, State, Tidegate};
 use tidegate_core::ids::{KindName, QueueName};
 use tidegate_core::registry::KindSettings;
 use tidegate_store::{MemoryStore, Registry};
+use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 /// Longest time for a script to start and do its work on a busy machine.
@@ -87,6 +88,37 @@ async fn a_node_worker_processes_jobs_with_fetch_alone() {
     let source = std::fs::read_to_string(example("node/worker.mjs")).unwrap();
     for line in source.lines().filter(|l| l.starts_with("import ")) {
         assert!(line.contains("from 'node:"), "{line}");
+    }
+}
+
+/// Runs the shell handler as `tidegate work` does: payload on standard input, the job in the environment, nothing else.
+async fn hello(payload: &str) -> Output {
+    let mut command = Command::new(example("shell/hello.sh"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.env("TIDEGATE_JOB_ID", "job_01JCQ5V9N0E4T8GQ6W2Y3K7MZB").env("TIDEGATE_ATTEMPT", "2");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().expect("the script can be run");
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(payload.as_bytes()).await.unwrap();
+    drop(input);
+    tokio::time::timeout(PATIENCE, child.wait_with_output()).await.expect("the script ends").unwrap()
+}
+
+#[tokio::test]
+async fn a_shell_handler_prints_its_result_logs_to_standard_error_and_says_by_its_code_what_is_wrong() {
+    for payload in [r#"{"name":"Ada"}"#, r#"{ "age": 7, "name" : "Ada", "city": "London" }"#] {
+        let done = hello(payload).await;
+        let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        assert!(done.status.success(), "{out}{err}");
+        let result: serde_json::Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+        assert_eq!(result, serde_json::json!({"greeting": "hello Ada"}));
+        assert_eq!(err, "job job_01JCQ5V9N0E4T8GQ6W2Y3K7MZB, attempt 2\n");
+    }
+    for payload in ["{}", "null", r#"{"name":""}"#] {
+        let nameless = hello(payload).await;
+        assert_eq!(nameless.status.code(), Some(65), "{payload}: the input is wrong, and stays wrong");
+        assert_eq!(String::from_utf8_lossy(&nameless.stderr), "the payload has no name\n");
+        assert!(nameless.stdout.is_empty());
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -22,10 +22,6 @@ use tokio::sync::{mpsc, oneshot};
 struct Task {
     n: u32,
 }
-
-/// Longest time that something may take which takes a few milliseconds: far below the second after which a worker looks
-/// by itself.
-const PROMPT: Duration = Duration::from_millis(500);
 
 async fn tide(url: &str) -> Tidegate {
     Tidegate::with_store(Arc::new(
@@ -87,7 +83,7 @@ async fn a_waiting_worker_is_woken_at_once_and_does_not_ask_in_a_loop() {
     let (here, there) = (tide(&proxy.url()).await, tide(&server.url()).await);
     let (seen, mut picked) = mpsc::unbounded_channel();
     let worker = Worker::new(&here).handle(move |task: Task, _| {
-        seen.send((task.n, Instant::now())).unwrap();
+        seen.send(task.n).unwrap();
         std::future::ready(())
     });
     let worker = Working::start(worker);
@@ -96,18 +92,17 @@ async fn a_waiting_worker_is_woken_at_once_and_does_not_ask_in_a_loop() {
     there.enqueue(Task { n: 0 }).await.unwrap();
     picked.recv().await.unwrap();
     proxy.watch("POST /v1/claims", 0);
-    let mut slowest = Duration::ZERO;
-    for n in 1..=30 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        let enqueued = Instant::now();
-        there.enqueue(Task { n }).await.unwrap();
-        let (got, at) = picked.recv().await.unwrap();
-        assert_eq!(got, n);
-        slowest = slowest.max(at - enqueued);
-    }
-    assert!(slowest < PROMPT, "{slowest:?}");
+    let woken = async {
+        for n in 1..=30 {
+            proxy.until_under_way().await;
+            there.enqueue(Task { n }).await.unwrap();
+            assert_eq!(picked.recv().await.unwrap(), n);
+        }
+    };
+    // A worker that is not woken looks once a second: thirty jobs would take it thirty.
+    tokio::time::timeout(Duration::from_secs(20), woken).await.expect("it is woken for each");
     // For each job: the poll that brings it and the look that follows; and one look per second.
-    assert!(proxy.seen() <= 70, "{} claims for 30 jobs", proxy.seen());
+    assert!(proxy.seen() <= 90, "{} claims for 30 jobs", proxy.seen());
     assert_eq!(worker.stop().await.completed, 31);
 }
 
@@ -115,24 +110,23 @@ async fn a_waiting_worker_is_woken_at_once_and_does_not_ask_in_a_loop() {
 async fn what_a_poll_brings_for_a_worker_that_stopped_goes_back_at_once() {
     let behind = Arc::new(MemoryStore::new());
     let server = Running::serve(behind.clone()).await;
-    let here = tide(&server.url()).await;
-    let ran = Arc::new(AtomicUsize::new(0));
-    let counted = ran.clone();
+    let proxy = Proxy::to(server.addr).await;
+    let here = tide(&proxy.url()).await;
+    // A claim that waits says how long.
+    proxy.watch_for("POST /v1/claims", "wait_ms", 0);
+    let (running, mut ran) = mpsc::unbounded_channel();
     let worker = Worker::new(&here).handle(move |_: Task, _| {
-        counted.fetch_add(1, Ordering::Relaxed);
+        running.send(()).unwrap();
         std::future::ready(())
     });
     let worker = Working::start(worker);
     here.enqueue(Task { n: 0 }).await.unwrap();
-    while ran.load(Ordering::Relaxed) == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    // Long enough for the poll to be under way again.
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    ran.recv().await.unwrap();
+    proxy.until_under_way().await;
     worker.stop().await;
     let job = here.enqueue(Task { n: 1 }).await.unwrap();
     // It may be held for a moment, and then it is free for others, with its attempts unspent.
-    let freed = tokio::time::timeout(Duration::from_secs(5), async {
+    let freed = tokio::time::timeout(Duration::from_secs(20), async {
         loop {
             let seen = here.job(job.id).await.unwrap().unwrap();
             if seen.state == State::Ready {
@@ -145,7 +139,7 @@ async fn what_a_poll_brings_for_a_worker_that_stopped_goes_back_at_once() {
         }
     });
     freed.await.expect("the job is free again long before a lease could end");
-    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    assert!(ran.try_recv().is_err(), "it did not run");
 }
 
 fn claim(queue: &str) -> Claim {
@@ -162,51 +156,55 @@ fn claim(queue: &str) -> Claim {
 #[tokio::test]
 async fn a_poll_asks_for_nobody_unless_somebody_waits_for_work() {
     let server = Running::memory().await;
-    let store = server.client().await;
+    let proxy = Proxy::to(server.addr).await;
+    let store = RemoteStore::connect(&proxy.url(), RemoteOptions::default()).await.unwrap();
     let tide = Tidegate::with_store(Arc::new(server.client().await));
     tide.register::<Task>().await.unwrap();
+    proxy.watch_for("POST /v1/claims", "wait_ms", 0);
     assert!(store.claim(claim("tasks")).await.unwrap().jobs.is_empty());
+    // Time enough for a poll to begin: twenty requests that go the same way.
+    for _ in 0..20 {
+        assert_eq!(store.queues(tide.now()).await.unwrap()[0].ready, 0);
+    }
     tide.enqueue(Task { n: 1 }).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(store.queues(tide.now()).await.unwrap()[0].ready, 1, "nobody took it");
-    assert_eq!(store.claim(claim("tasks")).await.unwrap().jobs.len(), 1);
+    assert_eq!(store.claim(claim("tasks")).await.unwrap().jobs.len(), 1, "nobody took it");
+    assert_eq!(proxy.seen(), 0, "nobody asked for it");
     store.close().await.unwrap();
     assert_eq!(store.claim(claim("tasks")).await.unwrap_err().code, tidegate_core::codes::STORE_CLOSED);
 }
 
-/// Runs a job that waits to be stopped; returns why it was, and how long after the cancel.
-async fn cancelled(canceller: &Tidegate, here: &Tidegate) -> (Option<StopReason>, Duration) {
+/// Runs a job that waits to be stopped; returns why it was.
+async fn cancelled(canceller: &Tidegate, here: &Tidegate, lease: &str) -> Option<StopReason> {
     let (seen, mut stopped) = mpsc::unbounded_channel();
     let (began, mut begun) = mpsc::unbounded_channel();
-    let worker = Worker::new(here).lease("1500ms").handle(move |_: Task, cx: Context| {
+    let worker = Worker::new(here).lease(lease).handle(move |_: Task, cx: Context| {
         let (seen, began) = (seen.clone(), began.clone());
         async move {
             began.send(()).unwrap();
             cx.cancelled().await;
-            seen.send((cx.stop_reason(), Instant::now())).unwrap();
+            seen.send(cx.stop_reason()).unwrap();
             done()
         }
     });
     let worker = Working::start(worker);
     let job = here.enqueue(Task { n: 1 }).await.unwrap();
     begun.recv().await.unwrap();
-    let asked = Instant::now();
     assert_eq!(canceller.cancel(job.id, "ada: not needed").await.unwrap(), tidegate::CancelReply::Requested);
-    let (reason, at) = stopped.recv().await.unwrap();
+    let reason = stopped.recv().await.unwrap();
     worker.stop().await;
-    (reason, at - asked)
+    reason
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancel_arrives_at_once_from_here_and_with_the_heartbeat_from_elsewhere() {
     let server = Running::memory().await;
-    let (here, there) = (tide(&server.url()).await, tide(&server.url()).await);
-    let (reason, after) = cancelled(&here, &here).await;
-    assert_eq!(reason, Some(StopReason::Cancelled));
-    assert!(after < Duration::from_millis(250), "{after:?}");
-    let (reason, after) = cancelled(&there, &here).await;
-    assert_eq!(reason, Some(StopReason::Cancelled));
-    assert!(after < Duration::from_millis(1_500), "{after:?}");
+    let proxy = Proxy::to(server.addr).await;
+    let (here, there) = (tide(&proxy.url()).await, tide(&server.url()).await);
+    proxy.watch("POST /v1/heartbeats", 0);
+    assert_eq!(cancelled(&here, &here, "5m").await, Some(StopReason::Cancelled));
+    assert_eq!(proxy.seen(), 0, "no heartbeat was needed");
+    assert_eq!(cancelled(&there, &here, "1500ms").await, Some(StopReason::Cancelled));
+    assert!(proxy.seen() > 0, "a heartbeat brought it");
 }
 
 /// A server whose clock is an hour off, and goes on.
@@ -251,7 +249,7 @@ async fn clocks_that_differ_by_an_hour_delay_nothing_and_end_no_lease() {
         assert_eq!((report.completed, report.stale_refused), (2, 0), "{report:?}");
         picked.recv().await.unwrap();
         let delayed = picked.recv().await.unwrap() - enqueued;
-        assert!(delayed >= Duration::from_millis(290) && delayed < Duration::from_secs(1), "{delayed:?}");
+        assert!(delayed >= Duration::from_millis(290), "{delayed:?}");
         assert_eq!(here.job(early.id).await.unwrap().unwrap().state, State::Completed);
         let empty = here.store().claim(claim("tasks")).await.unwrap();
         assert!(empty.jobs.is_empty());

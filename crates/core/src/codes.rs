@@ -135,6 +135,8 @@ codes! {
         "`tidegate workers ls` lists those that are alive";
     CODE_NOT_FOUND = "TG3007", NotFound, "there is no such error code",
         "`tidegate explain` lists them all";
+    GATE_NOT_FOUND = "TG3008", NotFound, "there is no such gate or gate domain",
+        "name a domain that has gates configured, and one of its gates";
     STALE_LEASE = "TG4001", State, "the lease was lost, the write is refused",
         "another worker has the job now; let this run end without effects";
     WRONG_STATE = "TG4002", State, "the job's state does not allow this",
@@ -151,6 +153,10 @@ codes! {
         "wait as long as the header `retry-after` says; the server's setting `requests_per_second` is the bound";
     TOO_MANY_WAITING = "TG4008", State, "as many requests wait at the server as may",
         "wait a moment and try again, or raise the server's bounds on long polls and event streams";
+    SERVER_BUSY = "TG4009", State, "the server is busy with other requests",
+        "wait as long as the header `retry-after` says and try again, or send smaller bodies";
+    GATES_IN_USE = "TG4010", State, "the gates are in use in a way that the new settings cannot take over",
+        "wait until no permits are held, or clear the domain's gates first";
     STORE_OWNED = "TG5001", Unreachable, "another process owns this store",
         "stop that process first, or ask inside it (`tide.why(id)`, `tide.store().queues(now)`); `tidegate backup` works beside it";
     STORE_FULL = "TG5002", Unreachable, "the disk is full; nothing was stored",
@@ -171,6 +177,8 @@ codes! {
         "check the address; upgrade the older one of the two";
     STORE_UNREACHABLE = "TG5010", Unreachable, "the database cannot be reached",
         "check that it runs and that the URL, the password and the network are right; Tidegate reconnects by itself";
+    GATES_UNREACHABLE = "TG5011", Unreachable, "the gates' backend did not answer",
+        "check that it runs and that its address is right; meanwhile each gate does what its setting `degraded` says";
 }
 
 /// Finds a code by its id.

@@ -1,5 +1,6 @@
 //! How fast the server is over an embedded store, client and server on the same machine:
-//! `cargo run --release -p tidegate-server --example serving [SECONDS]`.
+//! `cargo run --release -p tidegate-server --example serving [SECONDS] [followers]`. With `followers`, only what a thousand
+//! event streams cost the engine, measured in turns with and without them.
 //!
 //! The client writes and reads HTTP by hand: what is measured is the server and the store.
 
@@ -144,6 +145,58 @@ async fn pickup(addr: std::net::SocketAddr, rounds: usize) -> (Duration, Duratio
     (times[times.len() / 2], times[times.len() * 99 / 100])
 }
 
+/// Streams of all events that are read as fast as they come, and how many bytes came.
+async fn follow(addr: std::net::SocketAddr, streams: usize) -> (JoinSet<()>, Arc<AtomicU64>) {
+    let (mut readers, bytes) = (JoinSet::new(), Arc::new(AtomicU64::new(0)));
+    for _ in 0..streams {
+        let mut connection = Connection::open(addr).await;
+        let ask = connection.request("GET", "/v1/events", "");
+        connection.stream.write_all(ask.as_bytes()).await.expect("the server listens");
+        let bytes = bytes.clone();
+        readers.spawn(async move {
+            let mut buffer = vec![0; 1 << 16];
+            while let Ok(read @ 1..) = connection.stream.read(&mut buffer).await {
+                bytes.fetch_add(read as u64, Ordering::Relaxed);
+            }
+        });
+    }
+    (readers, bytes)
+}
+
+/// Measurements with followers, and as many without.
+const ROUNDS: u32 = 4;
+
+/// Enqueues and works with and without a thousand followers, in turns.
+#[expect(clippy::print_stdout, reason = "figures are what this program is for")]
+async fn followers(addr: std::net::SocketAddr, seconds: u64) {
+    let mut sums = [[0.0; 2]; 2];
+    enqueue(addr, 50, 1).await;
+    work(addr, 4, 500).await;
+    for round in 0..ROUNDS * 2 {
+        // With, without, without, with: what grows over time counts for both.
+        let with = matches!(round % 4, 0 | 3);
+        let (mut readers, bytes) = follow(addr, if with { 1_000 } else { 0 }).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let figures = [enqueue(addr, 50, seconds).await, work(addr, 4, 500).await];
+        let heard = bytes.load(Ordering::Relaxed) / (1 << 20);
+        println!(
+            "followers: {with:<5}  enqueue {:>8.0} /s  work {:>8.0} /s  {heard:>5} MiB heard",
+            figures[0], figures[1]
+        );
+        for (sum, figure) in sums[usize::from(with)].iter_mut().zip(figures) {
+            *sum += figure / f64::from(ROUNDS);
+        }
+        readers.shutdown().await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let [without, with] = sums;
+    println!(
+        "a thousand followers: enqueue {:+.1} %, work {:+.1} %",
+        (with[0] / without[0] - 1.0) * 100.0,
+        (with[1] / without[1] - 1.0) * 100.0
+    );
+}
+
 /// Memory of this process in MiB.
 fn memory() -> f64 {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -171,6 +224,12 @@ fn main() {
         let mut setup = Connection::open(addr).await;
         setup.send("POST", "/v1/queues", r#"{"name":"post"}"#).await;
         setup.send("PUT", "/v1/kinds/mail", r#"{"queue":"post"}"#).await;
+        if std::env::args().nth(2).is_some_and(|what| what == "followers") {
+            followers(addr, seconds).await;
+            let _ = stop.send(());
+            running.await.expect("the server ends");
+            return;
+        }
         println!("single enqueue, 50 connections   {:>9.0} /s", enqueue(addr, 50, seconds).await);
         println!("claim and complete, 4 workers    {:>9.0} /s", work(addr, 4, 500).await);
         let (p50, p99) = pickup(addr, 500).await;

@@ -131,12 +131,11 @@ impl Caller {
         self.tenant().is_none_or(|own| tenant == Some(own))
     }
 
-    /// Whether things of this group are there for the caller: the tenant's own, or one below it.
+    /// Whether things of this group are there for the caller: the one that has the tenant's name, in which its jobs are
+    /// unless they say otherwise. Every character of a group's name can be in a tenant's, so `acme:eu` may be the group
+    /// of a tenant `acme:eu`, and no group can be known to be below another tenant's.
     pub(crate) fn sees_group(&self, group: &GroupKey) -> bool {
-        self.tenant().is_none_or(|own| {
-            let below = group.as_str().strip_prefix(own.as_str());
-            below.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
-        })
+        self.tenant().is_none_or(|own| group.as_str() == own.as_str())
     }
 
     /// Refuses what the role or the tenant do not allow.

@@ -1,7 +1,6 @@
 //! What all requests of a server share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use tidegate_core::codes::{self, Code, Fault};
 use tidegate_core::time::Timestamp;
@@ -12,7 +11,10 @@ use tokio::sync::{Semaphore, watch};
 use crate::hub::Hub;
 use crate::keys::KeyRing;
 use crate::mint::Mint;
+use crate::portion::Portion;
+use crate::pulse::Pulse;
 use crate::rate::Rates;
+use crate::repeats::Repeats;
 use crate::tasks::Tasks;
 use crate::turnstile::Turnstile;
 use crate::{Clock, Limits};
@@ -34,15 +36,16 @@ pub(crate) struct App {
     pub(crate) keys: KeyRing,
     pub(crate) rates: Option<Rates>,
     /// Memory for bodies, in KiB.
-    pub(crate) bodies: Semaphore,
+    pub(crate) bodies: Arc<Semaphore>,
     pub(crate) long_polls: Semaphore,
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) turnstile: Turnstile,
     pub(crate) hub: Arc<Hub>,
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) phase: watch::Sender<Phase>,
-    /// The store answered when it was last asked for health.
-    pub(crate) healthy: AtomicBool,
+    pub(crate) pulse: Pulse,
+    pub(crate) portion: Portion,
+    pub(crate) repeats: Repeats,
 }
 
 impl App {

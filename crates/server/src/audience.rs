@@ -53,6 +53,32 @@ enum Key {
     All,
 }
 
+/// Classes of keys.
+const CLASSES: usize = 5;
+
+impl Key {
+    fn class(&self) -> usize {
+        match self {
+            Self::Job(_) => 0,
+            Self::Tenant(_) => 1,
+            Self::Kind(_) => 2,
+            Self::Queue(_) => 3,
+            Self::All => 4,
+        }
+    }
+
+    /// What an event has of a class.
+    fn of(event: &JobEvent, class: usize) -> Option<Self> {
+        match class {
+            0 => Some(Self::Job(event.id)),
+            1 => event.tenant.clone().map(Self::Tenant),
+            2 => Some(Self::Kind(event.kind.clone())),
+            3 => Some(Self::Queue(event.queue.clone())),
+            _ => Some(Self::All),
+        }
+    }
+}
+
 /// Events as they are sent.
 #[derive(Debug)]
 pub(crate) struct Piece {
@@ -98,6 +124,8 @@ impl Piece {
 #[derive(Debug, Default)]
 pub(crate) struct Audience {
     groups: HashMap<Key, Vec<Group>>,
+    /// Keys of each class among the groups: a class that nobody asks for is not looked up for each event.
+    asked: [usize; CLASSES],
     streams: usize,
 }
 
@@ -117,7 +145,12 @@ impl Audience {
 
     pub(crate) fn join(&mut self, filter: &Filter) -> broadcast::Receiver<Arc<Piece>> {
         self.streams += 1;
-        let groups = self.groups.entry(filter.key()).or_default();
+        let key = filter.key();
+        let class = key.class();
+        let groups = self.groups.entry(key).or_insert_with(|| {
+            self.asked[class] += 1;
+            vec![]
+        });
         if let Some(group) = groups.iter_mut().find(|g| g.filter == *filter) {
             group.streams += 1;
             return group.live.subscribe();
@@ -137,6 +170,7 @@ impl Audience {
         groups.retain(|g| g.streams > 0);
         if groups.is_empty() {
             self.groups.remove(&key);
+            self.asked[key.class()] -= 1;
         }
     }
 
@@ -164,14 +198,12 @@ impl Audience {
     }
 
     fn find(&mut self, place: u32, event: &JobEvent) {
-        let tenant = event.tenant.as_ref().map(|t| Key::Tenant(t.clone()));
-        let keys = [
-            Some(Key::All),
-            Some(Key::Job(event.id)),
-            tenant,
-            Some(Key::Kind(event.kind.clone())),
-            Some(Key::Queue(event.queue.clone())),
-        ];
+        let classes = (0..CLASSES).filter(|class| self.asked[*class] > 0);
+        let keys: [Option<Key>; CLASSES] = {
+            let mut keys = [const { None }; CLASSES];
+            classes.for_each(|class| keys[class] = Key::of(event, class));
+            keys
+        };
         for key in keys.into_iter().flatten() {
             for group in self.groups.get_mut(&key).into_iter().flatten() {
                 if group.filter.matches(event) {
@@ -219,6 +251,10 @@ mod tests {
         assert!(other.try_recv().is_err());
         audience.leave(&tenant("acme"));
         assert_eq!((audience.streams(), audience.groups.len()), (2, 2));
+        audience.leave(&tenant("other"));
+        assert_eq!(audience.tell(&[event(3, "acme")], false, 1_000), 1, "who asks for all is still told");
+        audience.leave(&Filter::default());
+        assert_eq!((audience.asked, audience.groups.len()), ([0; CLASSES], 0));
     }
 
     #[test]

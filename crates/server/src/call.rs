@@ -8,20 +8,27 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
-use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_core::codes;
 use tidegate_core::ids::{InvalidName, JobId};
 use tidegate_core::job::Job;
+use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 use tidegate_store::Store;
 use tidegate_wire::query::Query;
 use tidegate_wire::{PROBLEM_CONTENT_TYPE, Problem, read};
+use tokio::task::JoinSet;
 
 use crate::access::Caller;
 use crate::app::App;
+use crate::body::Held;
 use crate::places::Place;
+
+/// Jobs that are read at the same time for one request.
+const READ_TOGETHER: usize = 32;
+/// Longest idempotency key.
+const MAX_IDEMPOTENCY_KEY: usize = 255;
 
 /// What handlers return.
 pub(crate) type Answer = Result<Response, Problem>;
@@ -32,7 +39,7 @@ pub(crate) struct Call {
     pub(crate) caller: Caller,
     pub(crate) parts: Parts,
     pub(crate) params: Vec<(String, String)>,
-    pub(crate) body: Bytes,
+    pub(crate) body: Held,
     /// The connection it came by; none in process.
     pub(crate) place: Option<Arc<Place>>,
     pub(crate) now: Timestamp,
@@ -71,6 +78,35 @@ impl Call {
         job.filter(|job| self.caller.sees(job.tenant.as_ref())).ok_or_else(|| no_job(id))
     }
 
+    /// These jobs, as far as they exist, in this order. They are read some at a time.
+    pub(crate) async fn jobs(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, Problem> {
+        let mut jobs = Vec::with_capacity(ids.len());
+        for some in ids.chunks(READ_TOGETHER) {
+            let mut reads = JoinSet::new();
+            for (place, id) in some.iter().copied().enumerate() {
+                let store = self.app.store.clone();
+                reads.spawn(async move { (place, store.get(id).await) });
+            }
+            let mut read = reads.join_all().await;
+            read.sort_by_key(|(place, _)| *place);
+            for (_, job) in read {
+                jobs.push(self.done(job)?);
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// Within which key of the caller's the request is the same as one before, if it says so.
+    pub(crate) fn idempotency_key(&self) -> Result<Option<&str>, Problem> {
+        let Some(header) = self.parts.headers.get("idempotency-key") else { return Ok(None) };
+        let key = header.to_str().unwrap_or_default();
+        if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY {
+            let detail = format!("an idempotency key has 1 to {MAX_IDEMPOTENCY_KEY} visible characters");
+            return Err(Problem::invalid(detail));
+        }
+        Ok(Some(key))
+    }
+
     /// Refuses if the job is not there for the caller; looks only if the caller is restricted.
     pub(crate) async fn check_sees(&self, id: JobId) -> Result<(), Problem> {
         if self.caller.tenant().is_some() {
@@ -90,12 +126,12 @@ impl Call {
     /// The body.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         self.check_content_type()?;
-        read::from_slice(&self.body)
+        read::from_slice(&self.body.bytes)
     }
 
     /// The body, or the default if there is none.
     pub(crate) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
-        if self.body.is_empty() { Ok(T::default()) } else { self.json() }
+        if self.body.bytes.is_empty() { Ok(T::default()) } else { self.json() }
     }
 
     pub(crate) fn check_content_type(&self) -> Result<(), Problem> {
@@ -117,9 +153,25 @@ impl Call {
         Err(Problem::new(codes::CONTENT_TYPE, detail))
     }
 
+    /// Lets go of the body: who waits for long must not keep memory that others wait for.
+    pub(crate) fn forget_body(&mut self) {
+        self.body = Held::default();
+    }
+
     /// Who did it, as the request says or by the name of the key.
+    ///
+    /// What a restricted caller says of itself is bound to its key: two parks of one scope are told apart by who made
+    /// them, and a name alone, even that of a key, can be anybody's.
     pub(crate) fn by(&self, given: Option<String>) -> String {
-        given.unwrap_or_else(|| self.caller.name().to_owned())
+        let given = given.unwrap_or_else(|| self.caller.name().to_owned());
+        let Some(key) = self.caller.key.as_ref().filter(|k| k.tenant.is_some()) else { return given };
+        let bond = format!(" (key {})", key.id);
+        // As the lists show it, it can be given back.
+        if given.ends_with(&bond) {
+            return given;
+        }
+        let name = given.floor_char_boundary(limits::MAX_NAME_BYTES.saturating_sub(bond.len()));
+        format!("{}{bond}", &given[..name])
     }
 }
 

@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::Limits;
 use crate::app::App;
-use crate::io::Watched;
+use crate::io::{Watched, Wire};
 use crate::places::{Place, Places};
 
 /// Least that the HTTP parser takes as a bound on its buffer.
@@ -95,7 +95,11 @@ async fn converse(host: &Arc<Host>, stream: TcpStream, place: &Arc<Place>) {
     }
 }
 
-async fn http<S: AsyncRead + AsyncWrite + Unpin + Send>(host: &Arc<Host>, stream: S, place: &Arc<Place>) {
+async fn http<S: AsyncRead + AsyncWrite + Wire + Unpin + Send>(
+    host: &Arc<Host>,
+    stream: S,
+    place: &Arc<Place>,
+) {
     let io = TokioIo::new(Watched::new(stream, place.clone(), host.places.clone()));
     let front = Front { host: host.clone(), place: place.clone() };
     let mut connection = pin!(host.http.serve_connection(io, front));

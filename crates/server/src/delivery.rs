@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tidegate_store::params::{Claimed, Outcome, Settle, Settlement, Ticket};
+use tidegate_store::params::{Claimed, ClaimedJob, Outcome, Settle, Settlement, Ticket};
 use tidegate_store::{Result, Store};
 
 use crate::app::App;
@@ -23,8 +23,8 @@ impl std::fmt::Debug for Delivery {
 }
 
 impl Delivery {
-    pub(crate) fn new(app: Arc<App>, claimed: &Claimed) -> Self {
-        Self { app, tickets: claimed.jobs.iter().map(|job| job.ticket).collect() }
+    pub(crate) fn new<'a>(app: Arc<App>, jobs: impl Iterator<Item = &'a ClaimedJob>) -> Self {
+        Self { app, tickets: jobs.map(|job| job.ticket).collect() }
     }
 
     /// They are the worker's now.
@@ -43,7 +43,7 @@ impl Drop for Delivery {
         self.app.tasks.spawn(async move {
             tracing::debug!(
                 jobs = tickets.len(),
-                "a worker left before its jobs reached it; they are given back"
+                "jobs cannot reach the worker that they were claimed for; they are given back"
             );
             let settlements =
                 tickets.into_iter().map(|ticket| Settlement { ticket, outcome: Outcome::Release });
@@ -88,7 +88,7 @@ impl Drop for Claim {
         let app = self.app.clone();
         self.app.tasks.spawn(async move {
             if let Ok(claimed) = claiming.await {
-                drop(Delivery::new(app, &claimed));
+                drop(Delivery::new(app, claimed.jobs.iter()));
             }
         });
     }

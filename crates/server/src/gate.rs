@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::extract::{FromRequestParts, RawPathParams, Request};
+use axum::http::Method;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -17,7 +18,7 @@ use tidegate_wire::Problem;
 
 use crate::access::Caller;
 use crate::app::App;
-use crate::body;
+use crate::body::{self, Held};
 use crate::call::{Answer, Call, refusal};
 use crate::origin;
 use crate::places::Place;
@@ -37,22 +38,24 @@ pub(crate) async fn serve(route: &'static Route, app: Arc<App>, request: Request
 
 async fn pass(route: &'static Route, app: &Arc<App>, mut parts: Parts, body: axum::body::Body) -> Answer {
     let place = parts.extensions.get::<Arc<Place>>().cloned();
-    let caller = if route.access.open { Caller::local() } else { admit(app, &parts).await? };
+    let caller =
+        if route.access.open { Caller::local() } else { admit(app, &parts, place.as_deref()).await? };
     if !route.access.open {
         caller.check(route.access)?;
         if let Some(rates) = &app.rates {
             rates.take(sender(&caller, place.as_deref()), Instant::now())?;
         }
     }
-    let held = body::read(app, body).await?;
+    // What says everything by its path is not asked for more, whatever it announces: a body would be held for nothing.
+    let says_all = route.access.open || matches!(parts.method, Method::GET | Method::HEAD);
+    let body = if says_all { Held::default() } else { body::read(app, body).await? };
     let params = params(route, &mut parts).await?;
-    let call =
-        Call { app: app.clone(), caller, parts, params, body: held.bytes.clone(), place, now: app.now() };
+    let call = Call { app: app.clone(), caller, parts, params, body, place, now: app.now() };
     (route.handler)(call).await
 }
 
 /// Who sends this, if a key says so or none is needed.
-async fn admit(app: &App, parts: &Parts) -> Result<Caller, Problem> {
+async fn admit(app: &App, parts: &Parts, place: Option<&Place>) -> Result<Caller, Problem> {
     let header = parts.headers.get(AUTHORIZATION).map(|h| h.to_str().unwrap_or_default());
     let token = header
         .and_then(|h| h.split_at_checked(7))
@@ -63,7 +66,7 @@ async fn admit(app: &App, parts: &Parts) -> Result<Caller, Problem> {
         known = app.keys.look_again(&*app.store, app.now()).await.map_err(|e| app.problem(e))?;
     }
     if !known.any() {
-        origin::check(parts)?;
+        origin::check(parts, place.map(|p| p.peer.ip()))?;
         return Ok(Caller::local());
     }
     let token = token.ok_or_else(|| Problem::new(codes::NO_KEY, "this server asks for a key"))?;

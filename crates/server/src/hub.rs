@@ -13,6 +13,7 @@ use std::time::Duration;
 use tidegate_core::ids::JobId;
 use tidegate_store::feed::{Delivery, EVENTS_KEPT, EventId, JobEvent, Subscription};
 use tidegate_store::{Feed, Store};
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, oneshot};
 use tokio::time::Instant;
 
@@ -23,8 +24,9 @@ use crate::tasks::Tasks;
 const LINGER: Duration = Duration::from_secs(5);
 /// A busy store is read in larger steps: the pause after one that was not small.
 const BREATH: (usize, Duration) = (32, Duration::from_millis(1));
-/// Pause of the streams for each stream that was written to: two thousand writes per second are a few percent of a core.
-const PER_WRITE: Duration = Duration::from_micros(500);
+/// Pause of the streams for each stream that was written to: a thousand writes per second are about a percent of a core,
+/// and as much again for whoever reads them here.
+const PER_WRITE: Duration = Duration::from_millis(1);
 /// Longest pause of the streams.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -62,6 +64,30 @@ pub(crate) struct Following(Arc<Hub>);
 impl Drop for Following {
     fn drop(&mut self) {
         self.0.state().followers -= 1;
+    }
+}
+
+/// A stream's place in the audience.
+pub(crate) struct Listening {
+    hub: Arc<Hub>,
+    filter: Filter,
+    pieces: broadcast::Receiver<Arc<Piece>>,
+}
+
+impl Listening {
+    /// The next piece for streams with this filter.
+    pub(crate) async fn recv(&mut self) -> Result<Arc<Piece>, RecvError> {
+        self.pieces.recv().await
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.hub.state().audience.leave(&self.filter);
     }
 }
 
@@ -114,13 +140,9 @@ impl Hub {
     }
 
     /// Listens to what happens from now on.
-    pub(crate) fn listen(&self, filter: &Filter) -> broadcast::Receiver<Arc<Piece>> {
-        self.state().audience.join(filter)
-    }
-
-    /// A stream with this filter has ended.
-    pub(crate) fn leave(&self, filter: &Filter) {
-        self.state().audience.leave(filter);
+    pub(crate) fn listen(self: &Arc<Self>, filter: &Filter) -> Listening {
+        let pieces = self.state().audience.join(filter);
+        Listening { hub: self.clone(), filter: filter.clone(), pieces }
     }
 
     /// Share of one stream in the events of a second.

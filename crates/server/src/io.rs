@@ -1,13 +1,50 @@
 //! A connection's bytes, with every movement noted on its place.
+//!
+//! The HTTP parser notices that a client has left only while it has nothing of that client's to read. One that sent its
+//! next request ahead and then left would go unnoticed, and jobs would be claimed for it. So who waits for a claim is
+//! looked after here. (Who sends ahead more than the sockets hold is out of sight behind it; a lease takes care of that.)
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 
 use crate::places::{Place, Places};
+
+/// Something over a socket.
+pub(crate) trait Wire {
+    fn socket(&self) -> &TcpStream;
+}
+
+impl Wire for TcpStream {
+    fn socket(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl Wire for TlsStream<TcpStream> {
+    fn socket(&self) -> &TcpStream {
+        self.get_ref().0
+    }
+}
+
+/// Whether the other side will send nothing more. If not, the task is woken when it may.
+fn has_left(socket: &TcpStream, cx: &mut Context<'_>) -> bool {
+    if socket.poll_read_ready(cx).is_pending() {
+        return false;
+    }
+    let ready =
+        std::pin::pin!(socket.ready(Interest::READABLE)).poll(&mut Context::from_waker(Waker::noop()));
+    match ready {
+        Poll::Ready(Ok(ready)) => ready.is_read_closed(),
+        Poll::Ready(Err(_)) => true,
+        Poll::Pending => false,
+    }
+}
 
 pub(crate) struct Watched<S> {
     inner: S,
@@ -45,7 +82,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Wire + Unpin> AsyncWrite for Watched<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let poll = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.wrote(poll)
@@ -64,7 +101,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         self.inner.is_write_vectored()
     }
 
+    /// Called whenever the connection's task is woken, and before jobs count as delivered.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.place.is_attended() && has_left(self.inner.socket(), cx) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         let poll = Pin::new(&mut self.inner).poll_flush(cx);
         if let Poll::Ready(Ok(())) = &poll {
             self.place.flushed();

@@ -16,6 +16,7 @@ use tidegate_store::params::{Record, Shelf};
 use tidegate_store::{Error, Result, Store};
 use tidegate_wire::keys::{CreatedKey, Key, NewKey, Role};
 use tidegate_wire::{Problem, Time};
+use tokio::sync::watch;
 
 /// Bytes of an id and of a secret.
 const SIZES: (usize, usize) = (6, 24);
@@ -135,6 +136,8 @@ fn hex(bytes: &[u8]) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct KeyRing {
     known: Mutex<Option<(Instant, Arc<Known>)>>,
+    /// What was read last, for those who go on for long after their key was looked at. Told of changes alone.
+    latest: watch::Sender<Arc<Known>>,
     /// One request reads, the others wait for it.
     reading: tokio::sync::Mutex<()>,
 }
@@ -167,7 +170,24 @@ impl KeyRing {
             |(id, key): (String, Stored)| (id.clone(), (key.hash.clone(), Arc::new(key.into_key(id))));
         let known = Arc::new(Known(keys.into_iter().map(entry).collect()));
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some((asked, known.clone()));
+        self.latest.send_if_modified(|latest| {
+            let changed = !latest.admits_the_same_as(&known);
+            latest.clone_from(&known);
+            changed
+        });
         Ok(known)
+    }
+
+    /// Waits until this key, or a request without one, would not be let in any more. Somebody has to look now and then
+    /// ([`KeyRing::known`]) for it to be heard of.
+    pub(crate) async fn refused(&self, id: Option<&str>) {
+        // The sender lives as long as `self`.
+        let _ = self.latest.subscribe().wait_for(|known| !known.admits(id)).await;
+    }
+
+    /// Whether anybody waits for a key to be refused.
+    pub(crate) fn watched(&self) -> bool {
+        self.latest.receiver_count() > 0
     }
 
     /// Forgets what is known, so that a change made here counts at once.
@@ -182,6 +202,21 @@ impl KeyRing {
 }
 
 impl Known {
+    /// Whether this key, or a request without one, is let in.
+    fn admits(&self, id: Option<&str>) -> bool {
+        match id {
+            Some(id) => self.0.get(id).is_some_and(|(_, key)| key.revoked_at.is_none()),
+            None => !self.any(),
+        }
+    }
+
+    fn admits_the_same_as(&self, other: &Self) -> bool {
+        let live = |known: &Self| known.0.keys().filter(|id| known.admits(Some(id))).count();
+        self.any() == other.any()
+            && live(self) == live(other)
+            && self.0.keys().all(|id| self.admits(Some(id)) == other.admits(Some(id)))
+    }
+
     /// Whether there is any key, revoked or not: revoking the last one does not open the door.
     pub(crate) fn any(&self) -> bool {
         !self.0.is_empty()

@@ -87,8 +87,10 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Time for a body to arrive.
     pub body_timeout: Duration,
-    /// Bytes of bodies held in memory at a time, over all requests; more have to wait their turn.
+    /// Bytes of bodies held in memory at a time, over all requests; more have to wait their turn, or come back.
     pub body_memory: usize,
+    /// Bytes of jobs in the answer to one claim; one job alone may have more. What does not fit stays with the store.
+    pub claim_bytes: usize,
     /// Time after which a client that does not read its answer is cut off.
     pub write_timeout: Duration,
     /// Longest time that a request may wait for a job.
@@ -114,6 +116,7 @@ impl Default for Limits {
             body_bytes: 16 << 20,
             body_timeout: Duration::from_secs(30),
             body_memory: 256 << 20,
+            claim_bytes: 32 << 20,
             write_timeout: Duration::from_secs(30),
             wait: Duration::from_mins(1),
             long_polls: 8_192,

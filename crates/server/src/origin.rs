@@ -1,14 +1,20 @@
 //! A server without keys trusts programs of its own machine. A web page is not one of them, although it runs there:
 //! neither by its own origin (CSRF) nor by a name that it had resolved to loopback (DNS rebinding).
 
+use std::net::IpAddr;
+
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::request::Parts;
 use tidegate_core::codes;
 use tidegate_wire::Problem;
 
-/// Refuses a request that was not sent by a program of this machine to an address of this machine.
-pub(crate) fn check(parts: &Parts) -> Result<(), Problem> {
+/// Refuses a request that was not sent by a program of this machine to an address of this machine. `peer` is where its
+/// connection comes from: what its header says could be said from anywhere.
+pub(crate) fn check(parts: &Parts, peer: Option<IpAddr>) -> Result<(), Problem> {
     let refuse = |why: &str| Err(Problem::new(codes::FOREIGN_ORIGIN, why));
+    if !peer.is_some_and(|ip| ip.to_canonical().is_loopback()) {
+        return refuse("the request comes from another machine");
+    }
     let text =
         |name| parts.headers.get(name).map(|v: &axum::http::HeaderValue| v.to_str().unwrap_or_default());
     let Some(host) = text(HOST) else { return refuse("the request has no `host`") };
@@ -52,6 +58,24 @@ fn is_port(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_header_that_says_loopback_does_not_make_a_peer_local() {
+        let (parts, ()) = axum::http::Request::builder()
+            .uri("/v1/jobs")
+            .header(HOST, "127.0.0.1:7433")
+            .body(())
+            .unwrap()
+            .into_parts();
+        for local in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+            assert!(check(&parts, Some(local.parse().unwrap())).is_ok(), "{local}");
+        }
+        for remote in ["10.0.0.1", "192.168.0.1", "fe80::1", "::ffff:10.0.0.1"] {
+            let refused = check(&parts, Some(remote.parse().unwrap())).unwrap_err();
+            assert_eq!(refused.code, codes::FOREIGN_ORIGIN.id, "{remote}");
+        }
+        assert!(check(&parts, None).is_err(), "nobody knows where it comes from");
+    }
 
     #[test]
     fn only_loopback_is_loopback() {

@@ -41,6 +41,8 @@ pub(crate) struct Place {
     header_since: AtomicU64,
     /// Since when the client does not read its answer; 0 if it does.
     write_since: AtomicU64,
+    /// What is being done is done for the client alone, and ends when it leaves.
+    attended: AtomicBool,
     close: Notify,
     /// Claimed jobs on their way to the client.
     delivery: Mutex<Option<Delivery>>,
@@ -70,6 +72,7 @@ impl Places {
             active_at: AtomicU64::new(self.now()),
             header_since: AtomicU64::new(0),
             write_since: AtomicU64::new(0),
+            attended: AtomicBool::new(false),
             close: Notify::new(),
             delivery: Mutex::default(),
             has_delivery: AtomicBool::new(false),
@@ -114,12 +117,23 @@ impl Place {
     pub(crate) fn begin(&self) {
         self.busy.store(true, Ordering::Relaxed);
         self.header_since.store(0, Ordering::Relaxed);
+        self.attended.store(false, Ordering::Relaxed);
     }
 
     /// Its answer is ready.
     pub(crate) fn end(&self, now: u64) {
         self.active_at.store(now, Ordering::Relaxed);
         self.busy.store(false, Ordering::Relaxed);
+    }
+
+    /// What is being done from now on is for the client alone: if it leaves before its answer is sent, the connection
+    /// ends.
+    pub(crate) fn attend(&self) {
+        self.attended.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_attended(&self) -> bool {
+        self.attended.load(Ordering::Relaxed)
     }
 
     /// Bytes came.

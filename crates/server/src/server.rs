@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tidegate_core::codes;
@@ -17,7 +16,10 @@ use crate::hub::Hub;
 use crate::keys::KeyRing;
 use crate::mint::Mint;
 use crate::places::{Places, TICK};
+use crate::portion::Portion;
+use crate::pulse::Pulse;
 use crate::rate::Rates;
+use crate::repeats::Repeats;
 use crate::tasks::Tasks;
 use crate::turnstile::Turnstile;
 use crate::{Rate, ServerOptions, ServerRoles, routes, tls, upkeep};
@@ -79,13 +81,15 @@ impl Server {
             mint: Mint::random(),
             keys: KeyRing::default(),
             rates: per_second.map(Rates::new),
-            bodies: Semaphore::new(limits.body_memory / 1024),
+            bodies: Arc::new(Semaphore::new(limits.body_memory / 1024)),
             long_polls: Semaphore::new(limits.long_polls),
             streams: Arc::new(Semaphore::new(limits.streams)),
             turnstile: Turnstile::new(),
             tasks,
             phase: watch::Sender::new(Phase::Serving),
-            healthy: AtomicBool::new(true),
+            pulse: Pulse::new(),
+            portion: Portion::new(limits.claim_bytes),
+            repeats: Repeats::default(),
             limits,
         });
         let router = routes::router(&app, roles);
@@ -110,6 +114,7 @@ impl Server {
                 places.sweep();
             }
         });
+        chores.spawn(upkeep::watch_keys(app.clone()));
         if roles.maintenance {
             chores.spawn(upkeep::advance(app.clone()));
             chores.spawn(upkeep::prune(app.clone()));

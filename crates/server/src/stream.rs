@@ -10,22 +10,28 @@ use hyper::body::Frame;
 use tidegate_store::feed::{Delivery, EventId, Subscription};
 use tidegate_wire::events::GAP;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::{Instant, Sleep};
 
 use crate::app::App;
 use crate::audience::{Filter, Piece};
+use crate::hub::Listening;
 
-/// Time between two signs of life on a quiet stream.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Pieces that may wait for a client that reads slowly.
+/// Time between two looks whether a stream said anything: a quiet one says that it lives within twice this time.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// Pieces that may wait for the connection to take them.
 const PIECES: usize = 4;
 /// Catching up costs more than listening, as nobody shares what is written: a stream has this part of its share for it.
 const CATCH_UP_SHARE: f64 = 0.25;
 /// Longest pause of a stream that has used up its share.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The body of a stream.
-pub(crate) struct Body(mpsc::Receiver<Bytes>);
+/// The body of a stream. What it sends is found out where it is sent, by the task of its connection: one wake-up for each
+/// write, and no work for a client that does not read.
+pub(crate) struct Body {
+    running: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    pieces: mpsc::Receiver<Bytes>,
+}
 
 impl hyper::body::Body for Body {
     type Data = Bytes;
@@ -35,21 +41,37 @@ impl hyper::body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.0.poll_recv(cx).map(|piece| piece.map(|p| Ok(Frame::data(p))))
+        loop {
+            // What it has sent comes out before it goes on. It alone sends, so it alone need be waited for.
+            if let Ok(piece) = self.pieces.try_recv() {
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
+            }
+            let Some(running) = &mut self.running else { return Poll::Ready(None) };
+            if running.as_mut().poll(cx).is_ready() {
+                self.running = None;
+            } else if self.pieces.is_empty() {
+                return Poll::Pending;
+            }
+        }
     }
 }
 
-/// Starts a stream after this event, or from now on.
+/// Starts a stream after this event, or from now on, for whoever has this key.
 pub(crate) fn start(
     app: &Arc<App>,
     filter: Filter,
+    key: Option<String>,
     after: Option<EventId>,
     place: OwnedSemaphorePermit,
 ) -> Body {
-    let (send, receive) = mpsc::channel(PIECES);
-    let stream = Stream { app: app.clone(), filter, last: after, send, _place: place };
-    app.tasks.spawn(stream.run());
-    Body(receive)
+    let (send, pieces) = mpsc::channel(PIECES);
+    let alive = Box::pin(tokio::time::sleep(KEEP_ALIVE));
+    let stream = Stream { app: app.clone(), filter, last: after, send, alive, said: false };
+    let running = async move {
+        stream.run(key).await;
+        drop(place);
+    };
+    Body { running: Some(Box::pin(running)), pieces }
 }
 
 struct Stream {
@@ -58,27 +80,29 @@ struct Stream {
     /// The newest event that was looked at.
     last: Option<EventId>,
     send: mpsc::Sender<Bytes>,
-    _place: OwnedSemaphorePermit,
+    /// When to look whether anything was said; set again when it ends and not with each piece.
+    alive: Pin<Box<Sleep>>,
+    said: bool,
 }
 
-/// The client is gone, or the server is about to go.
+/// The server is about to go, or events have ended.
 struct Over;
 
 impl Stream {
-    async fn run(mut self) {
-        let (app, send, filter) = (self.app.clone(), self.send.clone(), self.filter.clone());
+    async fn run(mut self, key: Option<String>) {
+        let app = self.app.clone();
         let _following = app.hub.follow();
         // Listening begins before looking back, so nothing falls between.
-        let live = app.hub.listen(&filter);
+        let live = app.hub.listen(&self.filter);
         tokio::select! {
             Over = self.follow(live) => {}
             () = app.draining() => {}
-            () = send.closed() => {}
+            // A revocation counts for what has begun, too.
+            () = app.keys.refused(key.as_deref()) => {}
         }
-        app.hub.leave(&filter);
     }
 
-    async fn follow(&mut self, mut live: broadcast::Receiver<Arc<Piece>>) -> Over {
+    async fn follow(&mut self, mut live: Listening) -> Over {
         let mut missed = self.app.hub.feed().subscribe(self.last);
         let first = self.send(Bytes::from_static(b"retry: 1000\n\n")).await;
         if let Err(over) = first {
@@ -124,7 +148,7 @@ impl Stream {
     }
 
     /// Sends what happens, until it is too far behind.
-    async fn listen(&mut self, live: &mut broadcast::Receiver<Arc<Piece>>) -> Result<(), Over> {
+    async fn listen(&mut self, live: &mut Listening) -> Result<(), Over> {
         loop {
             tokio::select! {
                 piece = live.recv() => match piece {
@@ -132,7 +156,11 @@ impl Stream {
                     Err(RecvError::Lagged(_)) => return Ok(()),
                     Err(RecvError::Closed) => return Err(Over),
                 },
-                () = tokio::time::sleep(KEEP_ALIVE) => {
+                () = &mut self.alive => {
+                    self.alive.as_mut().reset(Instant::now() + KEEP_ALIVE);
+                    if std::mem::take(&mut self.said) {
+                        continue;
+                    }
                     let told = self.app.hub.told();
                     if live.is_empty() {
                         self.last = told.or(self.last);
@@ -171,7 +199,8 @@ impl Stream {
         self.send(Bytes::from(format!(": alive\n{id}\n"))).await
     }
 
-    async fn send(&self, piece: Bytes) -> Result<(), Over> {
+    async fn send(&mut self, piece: Bytes) -> Result<(), Over> {
+        self.said = true;
         self.send.send(piece).await.map_err(|_| Over)
     }
 }

@@ -14,6 +14,9 @@ const ADVANCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mi
 /// Finished jobs deleted in one step, and the pause after it: with more to delete, and without.
 const PRUNE: (usize, Duration, Duration) = (500, Duration::from_millis(100), Duration::from_secs(1));
 
+/// Time between two looks at the keys.
+const KEYS: Duration = Duration::from_secs(1);
+
 /// Promotes what is due, takes back what dead workers held, ends parks.
 pub(crate) async fn advance(app: Arc<App>) {
     let mut pause = ADVANCE.1;
@@ -45,6 +48,18 @@ pub(crate) async fn advance(app: Arc<App>) {
 
 async fn advance_once(store: &dyn Store, now: Timestamp) -> Result<Advanced> {
     store.advance(now).await
+}
+
+/// Looks at the keys while there are streams: they end when theirs is revoked.
+pub(crate) async fn watch_keys(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(KEYS).await;
+        if app.keys.watched()
+            && let Err(error) = app.keys.known(&*app.store, app.now()).await
+        {
+            tracing::debug!(code = %error.code, "keys could not be looked at: {error}");
+        }
+    }
 }
 
 /// Deletes what is past its retention.

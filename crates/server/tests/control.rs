@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Ask, Served};
+use common::{Ask, Served, now};
 use hyper::Method;
 use serde_json::{Value, json};
 
@@ -155,9 +155,13 @@ async fn workers_announce_themselves_and_are_told_to_drain(served: Served) {
     );
     assert!(workers["notes"][0]["expires_at"].is_string());
     served.post("/v1/workers/mailer-1/drain", json!({"by": "ada"})).await.is(204);
-    let order = json!({"order": "drain", "by": "ada"});
-    assert_eq!(served.put("/v1/workers/mailer-1", about.clone()).await.is(200).json["order"], order);
-    assert_eq!(served.get("/v1/orders").await.is(200).json["notes"][0]["about"], order);
+    let note = served.get("/v1/orders").await.is(200).json["notes"][0].clone();
+    let order = &note["about"];
+    assert_eq!((&order["order"], &order["by"]), (&json!("drain"), &json!("ada")));
+    let time = |value: &Value| serde_json::from_value::<tidegate_wire::Time>(value.clone()).unwrap().0.0;
+    assert!((time(&order["at"]) - now().0).abs() < 60_000, "a process that starts later is not meant");
+    assert_eq!(time(&note["expires_at"]) - time(&order["at"]), 60_000, "as the command line has it");
+    assert_eq!(&served.put("/v1/workers/mailer-1", about.clone()).await.is(200).json["order"], order);
     served.delete("/v1/orders/mailer-1").await.is(204);
     assert_eq!(served.put("/v1/workers/mailer-1", about).await.is(200).json["order"], Value::Null);
     served.put("/v1/orders/mailer-1", json!({"about": {"order": "drain"}})).await.is(204);
@@ -186,8 +190,9 @@ async fn the_server_says_what_it_is(mut served: Served) {
     let mut late = served.connect().await;
     late.send(Ask::new(Method::GET, "/live")).await.is(200);
     served.store.close().await.unwrap();
-    let health = served.get("/health").await;
-    assert_eq!((health.status.as_u16(), &health.json["status"]), (503, &json!("failing")));
+    // What was asked last holds for half a second.
+    common::until("the outage is seen", || async { served.get("/health").await.status == 503 }).await;
+    assert_eq!(served.get("/health").await.json["status"], json!("failing"));
     let refused = served.get("/ready").await.is(503);
     assert_eq!((refused.code(), &refused.headers["retry-after"]), ("TG5003", &"1".parse().unwrap()));
     let refused = served.get("/v1/totals").await.is(503);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tidegate_core::ids::JobId;
 use tidegate_core::payload::Payload;
 use tidegate_store::feed::EVENTS_KEPT;
-use tidegate_store::params::NewJob;
+use tidegate_store::params::{NewJob, Shelf};
 use tidegate_wire::keys::Role;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -61,6 +61,12 @@ impl Stream {
             stream.read().await;
         }
         stream
+    }
+
+    /// Waits until the server ends it.
+    async fn ends(&mut self) {
+        let end = async { while let Some(Ok(_)) = self.body.frame().await {} };
+        timeout(PATIENCE, end).await.expect("the stream ends");
     }
 
     async fn read(&mut self) {
@@ -220,6 +226,46 @@ async fn a_tenants_key_hears_of_its_tenant_alone() {
     assert_eq!(stream.next().await.data["id"], json!(id));
     let other = Ask::new(Method::GET, "/v1/events?tenant=other").key(&acme);
     assert_eq!(served.send(other).await.is(403).code(), "TG2016");
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_key_and_the_others_go_on() {
+    let served = Served::memory().await;
+    served.register().await;
+    let mut keyless = Stream::open(&served, "", None).await;
+    let admin = served.key(Role::Admin, None).await;
+    keyless.ends().await;
+    let (revoked, deleted) = (served.key(Role::Operator, None).await, served.key(Role::Operator, None).await);
+    for key in [&admin, &revoked, &deleted] {
+        let about = || Ask::new(Method::GET, "/v1/about").key(key);
+        common::until("the key is known", || async { served.send(about()).await.status == 200 }).await;
+    }
+    let events = |key| Ask::new(Method::GET, "/v1/events").key(key);
+    let mut first = Stream::ask(&served, events(&revoked)).await;
+    let mut second = Stream::ask(&served, events(&deleted)).await;
+    let mut kept = Stream::ask(&served, events(&admin)).await;
+    let revoke = Ask::new(Method::DELETE, &format!("/v1/keys/{}", revoked.key.id)).key(&admin);
+    served.send(revoke).await.is(204);
+    first.ends().await;
+    // As another process of the store does it.
+    assert!(served.store.delete_record(Shelf::Keys, deleted.key.id.clone()).await.unwrap());
+    second.ends().await;
+    let id = enqueue(&served, 1).await[0].clone();
+    assert_eq!(kept.next().await.data["id"], id);
+}
+
+#[tokio::test]
+async fn who_asks_for_the_head_of_the_stream_holds_none() {
+    let mut options = common::options();
+    options.limits.streams = 1;
+    let served = Served::with(std::sync::Arc::new(tidegate_store::MemoryStore::new()), options).await;
+    let mut client = served.connect().await;
+    for _ in 0..3 {
+        let head = client.send(Ask::new(Method::HEAD, "/v1/events")).await;
+        assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
+        assert_eq!(head.headers["content-type"], "text/event-stream");
+    }
+    Stream::open(&served, "", None).await;
 }
 
 #[tokio::test]

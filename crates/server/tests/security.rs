@@ -163,6 +163,16 @@ impl Scene {
             self.ok("POST", "/v1/groups/acme/pause", &by).await;
         }
         self.ok("PUT", "/v1/parks", r#"{"scope":{"group":"acme"},"pause":{"by":"x"}}"#).await;
+        if path.contains("/parks") || path.contains("/groups") {
+            let restricted = keys::list(&*self.served.store, now()).await.unwrap();
+            for key in restricted.into_iter().filter(|k| k.tenant.is_some()) {
+                for by in ["x", key.name.as_str()] {
+                    let by = format!("{by} (key {})", key.id);
+                    let park = json!({"scope": {"group": "acme"}, "pause": {"by": by}});
+                    self.ok("PUT", "/v1/parks", &park.to_string()).await;
+                }
+            }
+        }
         self.ok("PUT", "/v1/workers/w", r#"{"about":{}}"#).await;
         self.ok("PUT", "/v1/orders/w", r#"{"about":{}}"#).await;
         (path, body)
@@ -299,10 +309,11 @@ async fn a_restricted_producer_enqueues_for_its_tenant_alone() {
     let id = enqueue(json!({"kind": "mail"})).await.is(201).text("/id");
     let job = scene.ok("GET", &format!("/v1/jobs/{id}"), "").await;
     assert_eq!((&job["tenant"], &job["group"]), (&json!("acme"), &json!("acme")));
-    enqueue(json!({"kind": "mail", "tenant": "acme", "group": "acme:eu"})).await.is(201);
+    enqueue(json!({"kind": "mail", "tenant": "acme", "group": "acme"})).await.is(201);
     let foreign = enqueue(json!({"kind": "mail", "tenant": "other"})).await.is(403);
     assert_eq!((foreign.code(), &foreign.json["pointer"]), ("TG2016", &json!("/tenant")));
-    for group in ["other", "acmex", "ac"] {
+    // A tenant may be called `acme:eu`, so that group may be its own.
+    for group in ["other", "acmex", "ac", "acme:eu"] {
         assert_eq!(enqueue(json!({"kind": "mail", "group": group})).await.is(403).json["pointer"], "/group");
     }
     // A unique key of another tenant's job is neither found nor its job replaced.
@@ -319,6 +330,85 @@ async fn a_restricted_producer_enqueues_for_its_tenant_alone() {
     // An id of another tenant's job does not show what it holds.
     let guess = enqueue(json!({"kind": "mail", "payload": "theirs", "id": theirs})).await.is(409);
     assert_eq!(guess.code(), "TG2010");
+}
+
+#[tokio::test]
+async fn a_tenant_whose_name_begins_like_anothers_is_another() {
+    let scene = Scene::new().await;
+    let acme = scene.key(Role::Operator, Some("acme")).await;
+    let eu = scene.key(Role::Operator, Some("acme:eu")).await;
+    scene.ask(Some(&eu), "POST", "/v1/groups/acme:eu/pause", "").await.is(204);
+    for (method, path, body) in [
+        ("POST", "/v1/groups/acme:eu/pause", ""),
+        ("POST", "/v1/groups/acme:eu/resume", ""),
+        ("PUT", "/v1/parks", r#"{"scope":{"group":"acme:eu"}}"#),
+        ("DELETE", "/v1/parks?group=acme:eu", ""),
+    ] {
+        assert_eq!(
+            scene.ask(Some(&acme), method, path, body).await.is(403).code(),
+            "TG2016",
+            "{method} {path}"
+        );
+    }
+    let seen = scene.ask(Some(&acme), "GET", "/v1/parks", "").await.is(200).json;
+    assert_eq!(seen["parks"], json!([]));
+}
+
+#[tokio::test]
+async fn a_restricted_operator_touches_no_park_of_others_whatever_name_it_gives() {
+    let scene = Scene::new().await;
+    let (mine, other) =
+        (scene.key(Role::Operator, Some("acme")).await, scene.key(Role::Operator, Some("acme")).await);
+    let park = |by: &str, reason: &str| {
+        json!({"scope": {"group": "acme"}, "pause": {"by": by, "reason": reason}}).to_string()
+    };
+    scene.ok("PUT", "/v1/parks", &park("ada", "theirs")).await;
+    let own_name = mine.key.name.as_str();
+    scene.ok("PUT", "/v1/parks", &park(own_name, "theirs")).await;
+    scene.ask(Some(&other), "PUT", "/v1/parks", &park("ada", "another key's")).await.is(204);
+    let foreign = format!("ada (key {})", other.key.id);
+    for by in ["ada", own_name, &foreign] {
+        scene.ask(Some(&mine), "PUT", "/v1/parks", &park(by, "mine")).await.is(204);
+        let query = format!("/v1/parks?group=acme&by={}", by.replace(' ', "%20"));
+        scene.ask(Some(&mine), "DELETE", &query, "").await.is(204);
+        scene.ask(Some(&mine), "DELETE", &query, "").await.is(404);
+        let resume = json!({"by": by}).to_string();
+        scene.ask(Some(&mine), "POST", "/v1/groups/acme/resume", &resume).await.is(404);
+    }
+    scene.ask(Some(&mine), "POST", "/v1/groups/acme/pause", r#"{"by":"ada"}"#).await.is(204);
+    let all = scene.ok("GET", "/v1/parks", "").await["parks"].clone();
+    let told: BTreeSet<(String, String)> = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| (p["by"].as_str().unwrap().to_owned(), p["reason"].as_str().unwrap().to_owned()))
+        .collect();
+    let bound = format!("ada (key {})", mine.key.id);
+    let expected = [("ada", "theirs"), (own_name, "theirs"), (&foreign, "another key's"), (&bound, "")];
+    assert_eq!(told, expected.map(|(by, reason)| (by.to_owned(), reason.to_owned())).into());
+    // As the list shows it, it can be ended.
+    let resume = json!({"by": bound}).to_string();
+    scene.ask(Some(&mine), "POST", "/v1/groups/acme/resume", &resume).await.is(204);
+}
+
+#[tokio::test]
+async fn why_does_not_tell_a_tenant_who_stopped_what_all_share() {
+    let scene = Scene::new().await;
+    let acme = scene.key(Role::Producer, Some("acme")).await;
+    let id = scene.ask(Some(&acme), "POST", "/v1/jobs", r#"{"kind":"mail"}"#).await.is(201).text("/id");
+    let pause = r#"{"by":"ada","reason":"globex complains","for_ms":3600000}"#;
+    scene.ok("POST", "/v1/queues/post/pause", pause).await;
+    scene.ok("POST", "/v1/groups/acme/pause", r#"{"by":"bob","reason":"acme asked for it"}"#).await;
+    let path = format!("/v1/jobs/{id}/why");
+    let full = scene.ok("GET", &path, "").await.to_string();
+    assert!(full.contains("globex complains") && full.contains("ada"), "{full}");
+    let why = scene.ask(Some(&acme), "GET", &path, "").await.is(200).json;
+    let text = why.to_string();
+    assert!(!text.contains("globex") && !text.contains("ada"), "{text}");
+    assert!(text.contains("acme asked for it") && text.contains("bob"), "what is its own is told: {text}");
+    let parks = why["because"]["parks"].as_array().unwrap();
+    assert_eq!(parks.len(), 2, "that it is stopped twice is told");
+    assert!(parks.iter().any(|p| p["scope"] == json!({"queue": "post"}) && p["until"].is_string()));
 }
 
 #[tokio::test]

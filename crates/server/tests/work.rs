@@ -22,6 +22,7 @@ over_stores! {
     a_waiting_claim_ends_empty_when_its_time_is_over,
     one_job_wakes_many_and_one_gets_it,
     a_client_that_left_while_it_waited_takes_nothing,
+    a_client_that_sent_more_and_left_takes_nothing,
     jobs_claimed_for_a_client_that_is_gone_are_given_back,
     a_stopping_server_answers_those_who_wait,
 }
@@ -189,6 +190,24 @@ async fn a_client_that_left_while_it_waited_takes_nothing(served: Served) {
     let id = served.mail(json!({})).await;
     until("the job is ready for others", || async { served.claim(1).await["jobs"][0]["id"] == json!(id) })
         .await;
+}
+
+/// What it sent ahead is in the way of noticing that it left.
+async fn a_client_that_sent_more_and_left_takes_nothing(served: Served) {
+    served.register().await;
+    for more in [1, 100] {
+        let mut stream = raw_claim(&served, 20_000).await;
+        until_waiting(&served).await;
+        let next = format!("GET /live HTTP/1.1\r\nhost: {}\r\n\r\n", served.addr).repeat(more);
+        stream.write_all(next.as_bytes()).await.unwrap();
+        drop(stream);
+        until_waiting(&served).await;
+        let id = served.mail(json!({})).await;
+        until("the job is ready for others long before a lease could end", || async {
+            served.claim(1).await["jobs"][0]["id"] == json!(id)
+        })
+        .await;
+    }
 }
 
 async fn jobs_claimed_for_a_client_that_is_gone_are_given_back(served: Served) {

@@ -121,7 +121,7 @@ fn status(code: Code) -> u16 {
         codes::TOO_LARGE => 413,
         codes::CONTENT_TYPE => 415,
         codes::QUEUE_FULL | codes::TOO_MANY_REQUESTS => 429,
-        codes::TOO_MANY_WAITING | Code { fault: Fault::Unreachable, .. } => 503,
+        codes::TOO_MANY_WAITING | codes::SERVER_BUSY | Code { fault: Fault::Unreachable, .. } => 503,
         Code { fault: Fault::Usage, .. } => 422,
         Code { fault: Fault::NotFound, .. } => 404,
         Code { fault: Fault::State, .. } => 409,

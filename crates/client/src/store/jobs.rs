@@ -1,5 +1,7 @@
 //! Jobs, by `/v1/jobs`, and what workers do with them.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+
 use async_trait::async_trait;
 use tidegate_core::codes;
 use tidegate_core::failure::{Category, Failure};
@@ -75,7 +77,9 @@ impl Jobs for RemoteStore {
         }
         let reports = reports.into_iter().map(|r| sendable_report(r).into()).collect();
         let request = ReportRequest { reports };
-        let call = self.patient(Call::post("/v1/reports", &request)?);
+        // Log lines that were kept and not answered must not be kept twice.
+        let key = format!("{:016x}", RandomState::new().build_hasher().finish());
+        let call = self.patient(Call::post("/v1/reports", &request)?).known_as(key);
         Ok(self.caller.read::<ReportReply>(call).await?.kept)
     }
 

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use tidegate_core::codes;
 use tidegate_core::time::Timestamp;
 use tidegate_store::params::{Recover, Recovered, Resolve};
-use tidegate_store::{Error, Letters, Result};
+use tidegate_store::{Error, Jobs, Letters, Result};
 use tidegate_wire::letters::{RecoverReply, RecoverRequest, ResolveRequest};
 
 use crate::RemoteStore;
@@ -26,8 +26,16 @@ impl Letters for RemoteStore {
 
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
         let request = ResolveRequest { resolution: resolve.resolution, by: Some(resolve.by) };
-        self.caller
-            .done(self.patient(Call::post(format!("/v1/dead/{}/resolve", resolve.id), &request)?))
-            .await
+        let call = self.patient(Call::post(format!("/v1/dead/{}/resolve", resolve.id), &request)?);
+        let done = self.caller.done_or_repeated(call).await;
+        match done.value {
+            // It may be settled by the request whose reply was lost.
+            Err(error) if done.repeated && error.code == codes::WRONG_STATE => {
+                let letter = self.get(resolve.id).await?.and_then(|job| job.dead);
+                let settled = letter.is_some_and(|l| l.resolution == Some(resolve.resolution));
+                if settled { Ok(()) } else { Err(error) }
+            }
+            done => done,
+        }
     }
 }

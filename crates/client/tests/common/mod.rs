@@ -11,6 +11,8 @@ use tidegate_store::{MemoryStore, Store};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+#[path = "../../../server/tests/common/faulty.rs"]
+pub(crate) mod faulty;
 pub(crate) mod proxy;
 
 /// A server that runs until it is stopped.

@@ -2,7 +2,7 @@
 
 use tidegate_core::codes;
 use tidegate_core::ids::{Seq, TenantId};
-use tidegate_core::job::State;
+use tidegate_core::job::{Job, State};
 use tidegate_core::limits;
 use tidegate_store::params::{Erase, Recover, Resolve};
 use tidegate_wire::jobs::{self, JobPage};
@@ -56,10 +56,12 @@ pub(crate) async fn recover(call: Call) -> Answer {
         return Err(Problem::new(codes::INVALID_BATCH, detail).at("/ids"));
     }
     // Letters of others are not there for a restricted caller.
-    let mut seen = Vec::with_capacity(request.ids.len());
-    for id in &request.ids {
-        seen.push(call.caller.tenant().is_none() || call.job(*id).await.is_ok());
-    }
+    let seen: Vec<bool> = if call.caller.tenant().is_none() {
+        vec![true; request.ids.len()]
+    } else {
+        let sees = |job: &Job| call.caller.sees(job.tenant.as_ref());
+        call.jobs(request.ids.clone()).await?.iter().map(|job| job.as_ref().is_some_and(sees)).collect()
+    };
     let mine = request.ids.iter().zip(&seen).filter(|(_, seen)| **seen);
     let letters: Vec<Recover> =
         mine.map(|(id, _)| Recover { dead: *id, new_id: call.app.mint.job_id(call.now) }).collect();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, Method};
 use axum::response::Response;
 use tidegate_core::codes;
 use tidegate_store::feed::EventId;
@@ -52,15 +52,23 @@ pub(crate) async fn stream(call: Call) -> Answer {
         }
         filter.tenant = Some(own.clone());
     }
-    let place = Arc::clone(&call.app.streams).try_acquire_owned().map_err(|_| too_many_waiting())?;
-    let body = stream::start(&call.app, filter, last_event(&call), place);
-    let mut response = Response::new(Body::new(body));
+    // Who asks for the head alone would never read a stream, and hold it until it is cut off.
+    let head_alone = call.parts.method == Method::HEAD;
+    let mut response = if head_alone {
+        Response::new(Body::empty())
+    } else {
+        let place = Arc::clone(&call.app.streams).try_acquire_owned().map_err(|_| too_many_waiting())?;
+        let key = call.caller.key.as_ref().map(|k| k.id.clone());
+        let mut response =
+            Response::new(Body::new(stream::start(&call.app, filter, key, last_event(&call), place)));
+        response.extensions_mut().insert(Streams);
+        response
+    };
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // Proxies that collect answers would hold events back.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response.extensions_mut().insert(Streams);
     Ok(response)
 }
 

@@ -8,6 +8,7 @@ use tidegate_core::ids::{JobId, UniqueKey};
 use tidegate_core::job::Job;
 use tidegate_core::limits;
 use tidegate_core::time::Millis;
+use tidegate_core::why::Cause;
 use tidegate_store::params::{CancelJob, EnqueueOutcome, JobQuery, NewJob, Page};
 use tidegate_wire::jobs::{
     self, CancelReply, CancelRequest, EnqueueJob, Enqueued, JobPage, PriorityRequest, StateReply,
@@ -17,15 +18,16 @@ use tidegate_wire::why::Why;
 use tidegate_wire::{Problem, ProblemBody, Ticket, read};
 use tokio::time::Instant;
 
+use super::parks::sees;
 use crate::call::{Answer, Call, json, no_job, none, ok};
 use crate::mint::idempotent_id;
 
-/// Longest idempotency key.
-const MAX_IDEMPOTENCY_KEY: usize = 255;
 /// A job that is waited for is looked at this often even if nothing is heard.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Jobs read in one step, and bytes after which a page is long enough: payloads can be large.
 const PAGE_STEP: (usize, usize) = (100, 16 << 20);
+/// Time after which a page is handed back as far as it is: each step may have looked at many rows for few jobs.
+const PAGE_TIME: Duration = Duration::from_millis(500);
 
 /// Enqueues one job or many.
 #[utoipa::path(
@@ -45,9 +47,9 @@ const PAGE_STEP: (usize, usize) = (100, 16 << 20);
 )]
 pub(crate) async fn enqueue(call: Call) -> Answer {
     call.check_content_type()?;
-    let many = call.body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[');
-    let jobs: Vec<EnqueueJob> =
-        if many { read::from_slice(&call.body)? } else { vec![read::from_slice(&call.body)?] };
+    let body = &call.body.bytes;
+    let many = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[');
+    let jobs: Vec<EnqueueJob> = if many { read::from_slice(body)? } else { vec![read::from_slice(body)?] };
     if jobs.is_empty() || jobs.len() > limits::MAX_ENQUEUE_BATCH {
         let detail = format!(
             "a batch of {} jobs; between 1 and {} are allowed",
@@ -56,7 +58,7 @@ pub(crate) async fn enqueue(call: Call) -> Answer {
         );
         return Err(Problem::new(codes::INVALID_BATCH, detail));
     }
-    let key = idempotency_key(&call)?;
+    let key = call.idempotency_key()?;
     let mut new = Vec::with_capacity(jobs.len());
     for (place, job) in jobs.into_iter().enumerate() {
         let job = admit(&call, job, key.map(|key| (key, place)));
@@ -71,16 +73,6 @@ pub(crate) async fn enqueue(call: Call) -> Answer {
         Some(one) if !many => json(status, one),
         _ => json(status, &replies),
     }
-}
-
-fn idempotency_key(call: &Call) -> Result<Option<&str>, Problem> {
-    let Some(header) = call.parts.headers.get("idempotency-key") else { return Ok(None) };
-    let key = header.to_str().unwrap_or_default();
-    if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY {
-        let detail = format!("an idempotency key has 1 to {MAX_IDEMPOTENCY_KEY} visible characters");
-        return Err(Problem::invalid(detail));
-    }
-    Ok(Some(key))
 }
 
 /// The job, if the caller may enqueue it.
@@ -120,14 +112,11 @@ async fn check_ids(call: &Call, new: &[NewJob]) -> Result<(), Problem> {
     if call.caller.tenant().is_none() {
         return Ok(());
     }
-    for job in new.iter().filter(|j| j.id_may_exist) {
-        let known = call.done(call.store().get(job.id).await)?;
-        if known.is_some_and(|known| !call.caller.sees(known.tenant.as_ref())) {
-            let detail = format!("job {} exists and is a different job", job.id);
-            return Err(Problem::new(codes::DUPLICATE_ID, detail));
-        }
-    }
-    Ok(())
+    let ids = new.iter().filter(|j| j.id_may_exist).map(|j| j.id).collect();
+    let foreign = call.jobs(ids).await?.into_iter().flatten().find(|j| !call.caller.sees(j.tenant.as_ref()));
+    let Some(foreign) = foreign else { return Ok(()) };
+    let detail = format!("job {} exists and is a different job", foreign.id);
+    Err(Problem::new(codes::DUPLICATE_ID, detail))
 }
 
 /// Finds jobs.
@@ -161,16 +150,18 @@ pub(crate) async fn find(call: &Call, mut query: JobQuery) -> Answer {
         }
         query.tenant = Some(own.clone());
     }
-    let wanted = query.limit;
+    let (wanted, begun) = (query.limit, Instant::now());
     let (mut page, mut bytes) = (Page::default(), 0);
     while page.jobs.len() < wanted {
         query.limit = (wanted - page.jobs.len()).min(PAGE_STEP.0);
         let step = call.done(call.store().search(query.clone()).await)?;
+        // The store looked at as many rows as one page may cost: the rest is for the next request.
+        let spent = step.jobs.len() < query.limit;
         bytes += step.jobs.iter().map(size).sum::<usize>();
         page.jobs.extend(step.jobs);
         page.next = step.next;
         query.cursor = step.next;
-        if step.next.is_none() || bytes >= PAGE_STEP.1 {
+        if spent || step.next.is_none() || bytes >= PAGE_STEP.1 || begun.elapsed() >= PAGE_TIME {
             break;
         }
     }
@@ -248,7 +239,13 @@ pub(crate) async fn why(call: Call) -> Answer {
     call.query()?.end()?;
     let id = call.job_id()?;
     call.check_sees(id).await?;
-    let why = call.done(call.store().why(id, call.now).await)?;
+    let mut why = call.done(call.store().why(id, call.now).await)?;
+    if let Cause::Parked { parks } = &mut why.cause {
+        // That it is stopped, and until when, is the job's own story. Who stopped all of a queue, and why, is not.
+        for park in parks.iter_mut().filter(|p| !sees(&call, &p.scope)) {
+            (park.by, park.reason) = ("an operator".into(), "not told to a key of one tenant".into());
+        }
+    }
     ok(&Why::new(why, call.now))
 }
 

@@ -56,5 +56,7 @@ pub(crate) async fn revoke(call: Call) -> Answer {
     }
     let there = call.done(keys::revoke(call.store(), id, call.now).await)?;
     call.app.keys.forget();
+    // Streams of the key end with this. If it fails, they hear of it with the next look.
+    let _ = call.app.keys.known(call.store(), call.app.now()).await;
     if there { none() } else { Err(missing()) }
 }

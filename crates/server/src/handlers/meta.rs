@@ -1,8 +1,6 @@
 //! The server itself: alive, ready, healthy, described.
 
 use std::sync::LazyLock;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
@@ -16,9 +14,6 @@ use tidegate_wire::{Problem, ProblemBody, nearest};
 
 use crate::app::Phase;
 use crate::call::{Answer, Call, json, ok, short, text};
-
-/// Time within which the store has to answer to be called healthy.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How the server is.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -49,7 +44,7 @@ pub(crate) async fn ready(call: Call) -> Answer {
     if *call.app.phase.borrow() != Phase::Serving {
         return Err(Problem::new(codes::SERVER_STOPPING, codes::SERVER_STOPPING.title).retry_after_ms(1_000));
     }
-    if store_answers(&call).await {
+    if call.app.pulse.beats(call.store().settings()).await {
         return Ok(text("ready\n".into()));
     }
     Err(Problem::new(codes::STORE_FAILED, codes::STORE_FAILED.title).retry_after_ms(1_000))
@@ -59,23 +54,10 @@ pub(crate) async fn ready(call: Call) -> Answer {
 #[utoipa::path(get, path = "/health", tag = "server", operation_id = "health", security(()),
     responses((status = 200, body = Health), (status = 503, body = Health)))]
 pub(crate) async fn health(call: Call) -> Answer {
-    let fine = store_answers(&call).await;
+    let fine = call.app.pulse.beats(call.store().settings()).await;
     let word = if fine { "ok" } else { "failing" };
     let health = Health { status: word, version: env!("CARGO_PKG_VERSION"), store: word };
     json(if fine { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &health)
-}
-
-async fn store_answers(call: &Call) -> bool {
-    let answer = tokio::time::timeout(PATIENCE, call.store().settings()).await;
-    let fine = matches!(answer, Ok(Ok(_)));
-    if call.app.healthy.swap(fine, Ordering::Relaxed) != fine {
-        if fine {
-            tracing::info!("the store answers again");
-        } else {
-            tracing::warn!("the store does not answer");
-        }
-    }
-    fine
 }
 
 /// What the server is, and who asks.

@@ -1,4 +1,5 @@
-//! Parks and groups. A restricted caller sees and makes parks of its own group alone.
+//! Parks and groups. A restricted caller sees and makes parks of its own group alone, and ends those that it made: who made
+//! one is bound to its key.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ fn group_of(scope: &ParkScope) -> Option<&GroupKey> {
     }
 }
 
-fn sees(call: &Call, scope: &ParkScope) -> bool {
+pub(super) fn sees(call: &Call, scope: &ParkScope) -> bool {
     call.caller.tenant().is_none() || group_of(scope).is_some_and(|g| call.caller.sees_group(g))
 }
 
@@ -58,7 +59,8 @@ pub(crate) async fn list(call: Call) -> Answer {
     responses((status = 204), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
 )]
 pub(crate) async fn put(call: Call) -> Answer {
-    let request: ParkRequest = call.json()?;
+    let mut request: ParkRequest = call.json()?;
+    request.pause.by = Some(call.by(request.pause.by));
     let park = request.into_park(call.caller.name(), call.now)?;
     add(&call, park).await
 }
@@ -117,7 +119,8 @@ pub(crate) async fn groups(call: Call) -> Answer {
 )]
 pub(crate) async fn pause_group(call: Call) -> Answer {
     let scope = ParkScope::Group(call.param("group")?);
-    let pause: Pause = call.json_or_default()?;
+    let mut pause: Pause = call.json_or_default()?;
+    pause.by = Some(call.by(pause.by));
     let park = pause.into_park(scope, call.caller.name(), call.now)?;
     add(&call, park).await
 }

@@ -17,7 +17,7 @@ use super::jobs::too_many_waiting;
 use crate::call::{Answer, Call, ok};
 use crate::delivery::{Claim, Delivery};
 use crate::mint::process_of;
-use crate::turnstile::{Look, Reason};
+use crate::turnstile::{Dry, Look, Reason};
 
 /// A claim that waits looks this often even if nothing is heard.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -30,19 +30,26 @@ const MOST: (usize, usize) = (1_000, 10_000);
 #[utoipa::path(
     post, path = "/v1/claims", tag = "work", operation_id = "claim",
     description = "Hands out jobs under one lease, within every limit and park. With `wait_ms`, waits for the first one. \
-                   A worker that goes away before the answer gives them back.",
+                   A worker that goes away before the answer gives them back. There may be fewer than fit `max`: an \
+                   answer has a bound in bytes, too.",
     request_body(content = ClaimRequest, example = json!({
         "worker": "mailer-1", "queues": [{"name": "billing"}], "max": 10, "lease_ms": 30000, "wait_ms": 20000
     })),
     responses((status = 200, body = ClaimReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
 )]
-pub(crate) async fn claim(call: Call) -> Answer {
+pub(crate) async fn claim(mut call: Call) -> Answer {
     let request: ClaimRequest = call.json()?;
     check(&request)?;
     let wait = Duration::from_millis(request.wait_ms.unwrap_or(0)).min(call.app.limits.wait);
-    let claim = request.into_claim(|worker| Process(process_of(worker)), call.now);
-    let (claimed, now) = claim_or_wait(&call, claim, Instant::now() + wait).await?;
-    let delivery = Delivery::new(call.app.clone(), &claimed);
+    call.forget_body();
+    if let Some(place) = &call.place {
+        place.attend();
+    }
+    let mut claim = request.into_claim(|worker| Process(process_of(worker)), call.now);
+    claim.max = claim.max.min(call.app.portion.most());
+    let (mut claimed, now) = claim_or_wait(&call, claim, Instant::now() + wait).await?;
+    drop(Delivery::new(call.app.clone(), call.app.portion.cut(&mut claimed).iter()));
+    let delivery = Delivery::new(call.app.clone(), claimed.jobs.iter());
     let reply = ok(&ClaimReply::new(claimed, now))?;
     match &call.place {
         Some(place) => place.deliver(delivery),
@@ -89,7 +96,8 @@ async fn claim_or_wait(
             if !claimed.jobs.is_empty() || Instant::now() >= end {
                 return Ok((claimed, claim.now));
             }
-            app.turnstile.found_nothing(&claim.queues, wakeup, claim.now, claimed.next_wakeup);
+            let dry = Dry { process: claim.process, wakeup, at: claim.now, next: claimed.next_wakeup };
+            app.turnstile.found_nothing(&claim.queues, dry);
             next = claimed.next_wakeup;
         }
         drop(turn.take());
@@ -115,7 +123,7 @@ async fn claim_or_wait(
         }
         wakeup = *work.borrow_and_update();
         turn = app.turnstile.turn().await;
-        look = match app.turnstile.look(&claim.queues, Reason { wakeup, due }) {
+        look = match app.turnstile.look(&claim.queues, Reason { process: claim.process, wakeup, due }) {
             Look::Yes => true,
             Look::InVain { next: known } => {
                 next = known;
@@ -176,7 +184,9 @@ pub(crate) async fn heartbeat(call: Call) -> Answer {
 /// Keeps progress and log lines.
 #[utoipa::path(
     post, path = "/v1/reports", tag = "work", operation_id = "report",
-    description = "Keeps progress and log lines of running jobs.",
+    description = "Keeps progress and log lines of running jobs. The same request with the same `Idempotency-Key`, sent again \
+                   to the same server within a few minutes, keeps them once.",
+    params(("Idempotency-Key" = Option<String>, Header, description = "Up to 255 visible characters; within one API key")),
     request_body(content = ReportRequest, example = json!({"reports": [
         {"ticket": "tkt_17_4", "progress": {"fraction": 0.5, "note": "rendered"}, "log": ["page 3 of 6"]}
     ]})),
@@ -189,6 +199,12 @@ pub(crate) async fn report(call: Call) -> Answer {
     for (i, report) in request.reports.into_iter().enumerate() {
         reports.push(report.into_report().map_err(|p| p.within(format!("/reports/{i}")))?);
     }
-    let kept = call.done(call.store().report(reports, call.now).await)?;
-    ok(&ReportReply { kept })
+    let store = call.app.store.clone();
+    let now = call.now;
+    let keep = async move { store.report(reports, now).await };
+    let kept = match call.idempotency_key()? {
+        Some(key) => call.app.repeats.once(&call.app, (call.caller.scope(), key), keep).await,
+        None => keep.await,
+    };
+    ok(&ReportReply { kept: call.done(kept)? })
 }

@@ -9,8 +9,9 @@ use tidegate_wire::{Problem, ProblemBody};
 
 use crate::call::{Answer, Call, none, ok};
 
-/// How long an order to drain holds: longer than a worker is silent, shorter than anybody remembers it.
-const ORDER_TTL_MS: i64 = 24 * 3_600_000;
+/// How long an order to drain holds: long enough for a worker to hear of it with its next announcement, and too short to
+/// meet the next process of that name. The same as `tidegate workers drain` gives it.
+const ORDER_TTL_MS: i64 = 60_000;
 
 /// Who is alive.
 #[utoipa::path(
@@ -128,8 +129,12 @@ pub(crate) async fn drain(call: Call) -> Answer {
     if !alive.iter().any(|r| r.key == key) {
         return Err(no_worker(&key));
     }
-    let body = serde_json::json!({ "order": "drain", "by": call.by(request.by) }).to_string();
+    let body = serde_json::json!({ "order": "drain", "by": call.by(request.by), "at": call.now.to_string() });
     let expires = Some(call.now.plus_ms(ORDER_TTL_MS));
-    call.done(call.store().put_record(Record { shelf: Shelf::Orders, key, body, expires }, call.now).await)?;
+    call.done(
+        call.store()
+            .put_record(Record { shelf: Shelf::Orders, key, body: body.to_string(), expires }, call.now)
+            .await,
+    )?;
     none()
 }

@@ -26,6 +26,8 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+pub(crate) mod faulty;
+
 /// Longer than anything in these tests takes; a wait that ends by it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
