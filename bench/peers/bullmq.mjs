@@ -24,7 +24,7 @@ const USAGE = `usage: node bullmq.mjs --port PORT [options]
   --callers N          concurrent queue.add callers      (default 50)
   --pipelining         single adds with ioredis auto-pipelining (slower here)
   --chunks A,B         addBulk sizes to try              (default 500,1000)
-  --bulk-callers A,B   addBulk calls in flight to try    (default 1,2)
+  --bulk-callers A,B   addBulk calls in flight to try    (default 1,2,4)
   --concurrency N      worker concurrency, per worker    (default 200)
   --workers N          Worker instances per process      (default 1)
   --processes N        worker processes, 0 = in-process  (default 0)
@@ -314,7 +314,7 @@ async function main() {
       callers: { type: 'string', default: '50' },
       pipelining: { type: 'boolean', default: false },
       chunks: { type: 'string', default: '500,1000' },
-      'bulk-callers': { type: 'string', default: '1,2' },
+      'bulk-callers': { type: 'string', default: '1,2,4' },
       concurrency: { type: 'string', default: '200' },
       workers: { type: 'string', default: '1' },
       processes: { type: 'string', default: '0' },

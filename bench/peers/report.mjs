@@ -1,8 +1,8 @@
 // Compares benchmark results and prints a table, or JSON with --json.
 //
-//   node report.mjs --tidegate FILE [--peer FILE]... [--flat FILE] [--http FILE] [--json]
+//   node report.mjs --tidegate FILE... [--peer FILE...] [--flat FILE...] [--http FILE...] [--json]
 //
-// Of several --peer files the best value of each figure counts.
+// Of several files of one kind the best value of each figure counts.
 
 import { parseArgs } from 'node:util';
 import { best, isNumber, load, Report, show } from './tables.mjs';
@@ -10,17 +10,17 @@ import { best, isNumber, load, Report, show } from './tables.mjs';
 const { values: args } = parseArgs({
   options: {
     peer: { type: 'string', multiple: true, default: [] },
-    tidegate: { type: 'string' },
-    flat: { type: 'string' },
-    http: { type: 'string' },
+    tidegate: { type: 'string', multiple: true, default: [] },
+    flat: { type: 'string', multiple: true, default: [] },
+    http: { type: 'string', multiple: true, default: [] },
     json: { type: 'boolean', default: false },
   },
 });
 
 const peer = best(args.peer.map(load));
-const tide = load(args.tidegate);
-const flat = args.flat ? load(args.flat) : null;
-const http = args.http ? load(args.http) : null;
+const tide = best(args.tidegate.map(load));
+const flat = best(args.flat.map(load));
+const http = best(args.http.map(load));
 const report = new Report();
 
 if (peer) {
@@ -37,7 +37,7 @@ if (peer) {
   rows.push(['lost', show(peer.lost), show(tide.lost), '', '', '']);
   rows.push(['duplicated', show(peer.duplicated), show(tide.duplicated), '', '', '']);
   report.table(`BullMQ ${peer.version} on Redis ${peer.redis_version} (${peer.settings?.durability ?? 'durability unknown'})`
-    + `${peer.runs > 1 ? `, best of ${peer.runs} runs` : ''}, against Tidegate on SQLite`, rows);
+    + `${peer.runs > 1 ? `, best of ${peer.runs} runs` : ''}, against Tidegate on SQLite${tide.runs > 1 ? `, best of ${tide.runs}` : ''}`, rows);
 } else {
   report.table('Tidegate on SQLite', [
     ['figure', 'Tidegate'],

@@ -16,18 +16,21 @@ const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 #[derive(Debug)]
 pub(crate) struct Mint {
     state: AtomicU64,
+    /// Ids made so far. Its last bits come right after the time, so that ids of one process ascend: a store adds them
+    /// at the end of its index, not all over the last pages.
+    made: AtomicU64,
     /// Keeps ids of two mints apart although their states may meet.
     salt: u64,
 }
 
 impl Mint {
     pub(crate) fn random() -> Self {
-        Self { state: AtomicU64::new(entropy()), salt: entropy() }
+        Self { state: AtomicU64::new(entropy()), made: AtomicU64::new(0), salt: entropy() }
     }
 
     #[cfg(feature = "testing")]
     pub(crate) fn seeded(seed: u64) -> Self {
-        Self { state: AtomicU64::new(seed), salt: seed }
+        Self { state: AtomicU64::new(seed), made: AtomicU64::new(0), salt: seed }
     }
 
     pub(crate) fn seed(&self) -> u64 {
@@ -36,8 +39,9 @@ impl Mint {
 
     pub(crate) fn job_id(&self, now: Timestamp) -> JobId {
         let low = self.seed();
-        let high = Seed::new(low ^ self.salt).next_u64();
-        JobId::from_parts(now.0.max(0) as u64, (u128::from(high) << 64) | u128::from(low))
+        let random = Seed::new(low ^ self.salt).next_u64();
+        let ascending = self.made.fetch_add(1, Ordering::Relaxed);
+        JobId::from_parts(now.0.max(0) as u64, (u128::from(ascending) << 64) | u128::from(random))
     }
 }
 
@@ -64,5 +68,12 @@ mod tests {
         let ids: HashSet<JobId> = (0..100_000).map(|_| mint.job_id(Timestamp(1_763_000_000_000))).collect();
         assert_eq!(ids.len(), 100_000);
         assert_eq!(process(), process());
+    }
+
+    #[test]
+    fn ids_of_one_moment_ascend() {
+        let mint = Mint::random();
+        let ids: Vec<JobId> = (0..4_096).map(|_| mint.job_id(Timestamp(1_763_000_000_000))).collect();
+        assert!(ids.is_sorted(), "a store adds them at the end of its index");
     }
 }

@@ -23,7 +23,7 @@ use crate::output::Output;
 const CALLERS: u64 = 50;
 /// Jobs in one bulk call, and calls in flight.
 const BULK: u64 = 1_000;
-const BULK_CALLERS: u64 = 2;
+const BULK_CALLERS: u64 = 4;
 /// Jobs of the pickup measurement, and the time between two of them.
 const PICKUPS: usize = 500;
 const PICKUP_EVERY: Duration = Duration::from_millis(10);
