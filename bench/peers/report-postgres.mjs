@@ -1,9 +1,9 @@
 // Compares benchmark results on Postgres and prints tables, or JSON with --json.
 //
-//   node report-postgres.mjs --tidegate FILE [--peer FILE]... [--flat FILE]
+//   node report-postgres.mjs --tidegate FILE... [--peer FILE...] [--flat FILE...]
 //        [--processes FILE] [--steady FILE --sizes FILE] [--json]
 //
-// Of several --peer files the best value of each figure counts.
+// Of several files of one kind the best value of each figure counts.
 
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
@@ -12,8 +12,8 @@ import { best, load, Report, show } from './tables.mjs';
 const { values: args } = parseArgs({
   options: {
     peer: { type: 'string', multiple: true, default: [] },
-    tidegate: { type: 'string' },
-    flat: { type: 'string' },
+    tidegate: { type: 'string', multiple: true, default: [] },
+    flat: { type: 'string', multiple: true, default: [] },
     processes: { type: 'string' },
     steady: { type: 'string' },
     sizes: { type: 'string' },
@@ -22,8 +22,9 @@ const { values: args } = parseArgs({
 });
 
 const peer = best(args.peer.map(load));
-const tide = load(args.tidegate);
-const [flat, processes, steady] = [args.flat, args.processes, args.steady].map((file) => (file ? load(file) : null));
+const tide = best(args.tidegate.map(load));
+const flat = best(args.flat.map(load));
+const [processes, steady] = [args.processes, args.steady].map((file) => (file ? load(file) : null));
 // One JSON object per line, one line per minute.
 const sizes = args.sizes ? readFileSync(args.sizes, 'utf8').split('\n').filter(Boolean).map((line) => JSON.parse(line)) : [];
 const report = new Report();

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pg::{Pair, connect, fresh_schema};
-use tidegate_conformance::kit::{group, json, kind, queue, worker};
+use tidegate_conformance::kit::{at_once, group, json, kind, queue, worker};
 use tidegate_conformance::properties;
 use tidegate_core::failure::{Category, Failure};
 use tidegate_core::ids::{JobId, ProcessId};
 use tidegate_core::job::State;
+use tidegate_core::limits;
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
@@ -87,7 +88,10 @@ async fn processes_at_work_at_once_lose_nothing_do_nothing_twice_and_keep_limits
         ..QueueSettings::default()
     };
     stores[0].put_queue(queue("q"), settings, now()).await.expect("a queue");
-    stores[0].put_kind(kind("k"), KindSettings::new(queue("q"))).await.expect("a kind");
+    // One attempt in ten fails: with the usual number of attempts, one job in a while would die of it.
+    let settings =
+        KindSettings { retry: Some(at_once(limits::MAX_ATTEMPTS)), ..KindSettings::new(queue("q")) };
+    stores[0].put_kind(kind("k"), settings).await.expect("a kind");
     let mut tasks = tokio::task::JoinSet::new();
     for (process, store) in stores.iter().enumerate() {
         tasks.spawn(produce(store.clone(), made.clone()));

@@ -41,6 +41,10 @@ BEGIN
         RAISE EXCEPTION 'the payload has % bytes', octet_length(payload::text)
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'TG2004', HINT = 'at most 1 MiB is allowed';
     END IF;
+    IF jsonb_path_exists(payload, 'strict $.**{64 to last} ? (@.type() == "array" || @.type() == "object")') THEN
+        RAISE EXCEPTION 'the payload is nested too deeply'
+            USING ERRCODE = 'invalid_parameter_value', DETAIL = 'TG2004', HINT = 'at most 64 levels are allowed';
+    END IF;
     IF NOT EXISTS (SELECT FROM tidegate.kinds AS k WHERE k.name = enqueue.kind) THEN
         RAISE EXCEPTION 'kind "%" is not registered', kind
             USING ERRCODE = 'invalid_parameter_value', DETAIL = 'TG2003',

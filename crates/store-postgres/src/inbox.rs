@@ -35,6 +35,18 @@ pub(crate) struct Drain {
     from: i64,
     /// As far as is known since the memory was rebuilt last.
     rebuilds: u64,
+    /// A row that cannot be stored: all rows are taken one by one until it is met, and it is refused then.
+    suspicion: Option<Suspicion>,
+}
+
+/// Something among the rows made their transaction fail.
+#[derive(Debug)]
+struct Suspicion {
+    error: Error,
+    /// Rows to be taken one by one.
+    left: usize,
+    /// The row that failed alone.
+    culprit: Option<(i64, i64)>,
 }
 
 /// What was taken over.
@@ -49,11 +61,12 @@ impl Drain {
     /// Takes over some rows, if there are any.
     pub(crate) fn run(&mut self, session: &mut Session, now: Timestamp) -> Result<Promoted> {
         if self.rebuilds != session.rebuilds() {
-            *self = Self { from: 0, rebuilds: session.rebuilds() };
+            (self.from, self.rebuilds) = (0, session.rebuilds());
         }
-        let found = session.ask(Sql::InboxLook, &[&self.from, &ROWS])?;
+        let most = if self.suspicion.is_some() { 1 } else { ROWS };
+        let found = session.ask(Sql::InboxLook, &[&self.from, &most])?;
         let (mut xids, mut numbers, mut bytes, mut oldest_running) = (vec![], vec![], 0, self.from);
-        let mut more = found.len() as i64 == ROWS;
+        let mut more = found.len() as i64 == most;
         for row in &found {
             oldest_running = row.try_get(3).or_store()?;
             let Some(xid) = row.try_get::<_, Option<i64>>(0).or_store()? else { break };
@@ -67,21 +80,74 @@ impl Drain {
         }
         if xids.is_empty() {
             self.from = oldest_running;
+            self.suspicion = None;
             return Ok(Promoted::default());
         }
         session.begin(Kind::Write)?;
         let mut signals = session.start()?;
         session.dirty();
-        let taken = session.ask(Sql::InboxTake, &[&xids, &numbers])?;
-        for row in &taken {
-            promote(session.machine()?, row.try_get(0).or_store()?, now)?;
-        }
-        let ours = session.commit(true, true)?.signals;
+        let row = (xids[0], numbers[0]);
+        let stored = self.store(session, &xids, &numbers, now);
+        self.judge(row, xids.len(), stored.as_ref().err());
+        let (taken, ours) = stored?;
         signals.work |= ours.work;
         signals.cancels.extend(ours.cancels);
         // Rows that somebody else holds are looked for again, later.
-        Ok(Promoted { signals, more: more && !taken.is_empty() })
+        Ok(Promoted { signals, more: more && taken > 0 })
     }
+}
+
+impl Drain {
+    /// Takes rows and stores their jobs. Returns how many rows were taken.
+    fn store(
+        &self,
+        session: &mut Session,
+        xids: &[i64],
+        numbers: &[i64],
+        now: Timestamp,
+    ) -> Result<(usize, PendingSignals)> {
+        let taken = session.ask(Sql::InboxTake, &[&xids, &numbers])?;
+        let refused = self.suspicion.as_ref().filter(|s| s.culprit == Some((xids[0], numbers[0])));
+        for row in &taken {
+            let text = row.try_get(0).or_store()?;
+            match refused {
+                Some(suspicion) => refuse(session.machine()?, text, &suspicion.error, now)?,
+                None => promote(session.machine()?, text, now)?,
+            }
+        }
+        Ok((taken.len(), session.commit(true, true)?.signals))
+    }
+
+    /// A row that breaks a rule of the database must not be tried for ever, nor keep others from being taken.
+    fn judge(&mut self, row: (i64, i64), rows: usize, failed: Option<&Error>) {
+        match (failed, &mut self.suspicion) {
+            // A row that cannot even be refused.
+            (Some(error), Some(suspicion)) if suspicion.culprit == Some(row) => {
+                tracing::error!(
+                    number = row.1,
+                    "A row of the inbox can be neither taken nor refused: {error}"
+                );
+            }
+            (Some(error), _) if error.code == codes::INTERNAL => {
+                let culprit = (rows == 1).then_some(row);
+                let left = self.suspicion.take().map_or(rows, |s| s.left).max(1);
+                self.suspicion = Some(Suspicion { error: error.clone(), left, culprit });
+            }
+            (None, Some(suspicion)) if suspicion.left > 1 => {
+                (suspicion.left, suspicion.culprit) = (suspicion.left - 1, None);
+            }
+            (None, Some(_)) => self.suspicion = None,
+            _ => {}
+        }
+    }
+}
+
+/// Refuses a row that cannot be stored as it is: its job is a dead letter under an id of its own.
+fn refuse(machine: &mut PgMachine, text: &str, refusal: &Error, now: Timestamp) -> Result<()> {
+    let sent = serde_json::from_str::<Sent>(text).ok().and_then(Sent::into_job);
+    tracing::error!(code = %refusal.code, "A row of the inbox could not be stored and was refused: {refusal}");
+    let Some((job, _)) = sent else { return Ok(()) };
+    bury(machine, NewJob { id: fresh_id(job.id, now), ..job }, refusal, now)
 }
 
 /// A row of the inbox.
@@ -128,11 +194,20 @@ fn promote(machine: &mut PgMachine, text: &str, now: Timestamp) -> Result<()> {
     };
     if refusal.code == codes::DUPLICATE_ID {
         // Another job has its id; the letter needs one of its own.
-        let mut dice = Seed::new((job.id.uuid().as_u128() as u64) ^ now.0.cast_unsigned());
-        let random = u128::from(dice.next_u64()) << 64 | u128::from(dice.next_u64());
-        job.id = JobId::from_parts(now.0.cast_unsigned(), random);
+        job.id = fresh_id(job.id, now);
     }
-    match machine.admit_dead(job, &refusal, now) {
+    bury(machine, job, &refusal, now)
+}
+
+/// Another id for a letter.
+fn fresh_id(id: JobId, now: Timestamp) -> JobId {
+    let mut dice = Seed::new((id.uuid().as_u128() as u64) ^ now.0.cast_unsigned());
+    let random = u128::from(dice.next_u64()) << 64 | u128::from(dice.next_u64());
+    JobId::from_parts(now.0.cast_unsigned(), random)
+}
+
+fn bury(machine: &mut PgMachine, job: NewJob, refusal: &Error, now: Timestamp) -> Result<()> {
+    match machine.admit_dead(job, refusal, now) {
         Err(error) if is_refusal(&error) => {
             tracing::error!(code = %error.code, "A row of the inbox could not be kept: {error}");
             Ok(())

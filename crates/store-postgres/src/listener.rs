@@ -53,6 +53,11 @@ impl Heard {
         self.clock_ahead.store(ms, Ordering::Relaxed);
     }
 
+    /// The newest commit that was heard of.
+    pub(crate) fn version(&self) -> i64 {
+        self.version.load(Ordering::Acquire)
+    }
+
     /// Whether notifications come.
     pub(crate) fn listens(&self) -> bool {
         self.listens.load(Ordering::Relaxed)

@@ -18,6 +18,7 @@ use crate::PgStore;
 use crate::error::OrStore;
 use crate::link::{Request, all};
 use crate::readers::For;
+use crate::rows::foreseen::completions;
 use crate::search::{Candidates, Rest, Search};
 use crate::statements::Sql;
 use crate::task::Traits;
@@ -26,16 +27,23 @@ use crate::task::Traits;
 impl Jobs for PgStore {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
         let known = jobs.iter().filter(|job| job.id_may_exist).map(|job| job.id);
-        let traits = Traits::write(jobs.len(), now).finds(known);
+        let traits = Traits::write(jobs.len(), now).stores().finds(known);
         self.run(traits, move |m| m.enqueue(jobs, now)).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        self.run(Traits::lease(claim.max as usize, claim.now), move |m| m.claim(claim)).await
+        self.run(Traits::lease(claim.max as usize, claim.now), move |m| {
+            let claimed = m.claim(claim)?;
+            m.rows_mut().foreseen().note(&claimed);
+            Ok(claimed)
+        })
+        .await
     }
 
     async fn settle(&self, settle: Settle) -> Result<Vec<Settled>> {
-        self.run(Traits::write(settle.settlements.len(), settle.now), move |m| m.settle(settle)).await
+        let completions = completions(&settle.settlements);
+        let traits = Traits::write(settle.settlements.len(), settle.now).completes(completions);
+        self.run(traits, move |m| m.settle(settle)).await
     }
 
     async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>> {

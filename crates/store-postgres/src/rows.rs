@@ -12,25 +12,31 @@
 mod claims;
 mod copy;
 mod fetched;
+pub(crate) mod foreseen;
 mod gathered;
 mod jobs;
 mod names;
+mod runs;
 mod scan;
-mod send;
+pub(crate) mod send;
 mod times;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tidegate_core::ids::{LeaseId, Seq};
 use tidegate_core::lanes::QueueId;
 use tidegate_core::time::Timestamp;
 use tidegate_store::Result;
+use tidegate_store::machine::{Change, Fate, StoredJobs};
+use tidegate_store::rows::DoneRow;
 use tokio::runtime::Runtime;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 
 use self::fetched::Fetched;
+use self::foreseen::Foreseen;
 pub(crate) use self::gathered::Gathered;
 use crate::error::OrStore;
 use crate::link::Link;
@@ -47,16 +53,19 @@ pub(crate) struct Numbers {
 #[derive(Debug)]
 pub(crate) struct PgRows {
     runtime: Rc<Runtime>,
-    link: Link,
+    link: Arc<Link>,
     numbers: Numbers,
     /// Statement that walks over all jobs.
     scan: String,
     gathered: Gathered,
     fetched: Fetched,
+    foreseen: Foreseen,
     /// Nothing of these queues finished before these times. A walk for the oldest begins here, not among the entries of
     /// what was deleted, which an old snapshot may hold. Times of finished jobs grow in the order of commits, unless
     /// the clock goes back.
     pruned: HashMap<QueueId, Timestamp>,
+    /// Nothing is scheduled before this time: the walk for what is due begins here, for the same reason.
+    due_from: Timestamp,
     /// When the last change was made.
     now: Timestamp,
 }
@@ -66,12 +75,14 @@ impl PgRows {
     pub(crate) fn new(runtime: Rc<Runtime>, link: Link, numbers: Numbers, scan: String) -> Self {
         Self {
             runtime,
-            link,
+            link: Arc::new(link),
             numbers,
             scan,
             gathered: Gathered::default(),
             fetched: Fetched::default(),
+            foreseen: Foreseen::default(),
             pruned: HashMap::new(),
+            due_from: Timestamp(i64::MIN),
             now: Timestamp(i64::MIN),
         }
     }
@@ -80,9 +91,45 @@ impl PgRows {
         &self.link
     }
 
+    /// The connection, for requests that are under way while the machine changes.
+    pub(crate) fn shared_link(&self) -> Arc<Link> {
+        self.link.clone()
+    }
+
+    /// What is known before it is decided.
+    pub(crate) fn foreseen(&mut self) -> &mut Foreseen {
+        &mut self.foreseen
+    }
+
+    /// Rows of marks as the server takes them.
+    pub(crate) fn marks_to_copy(marks: &BTreeMap<Seq, DoneRow>) -> Result<bytes::Bytes> {
+        copy::done(marks)
+    }
+
+    /// When the last change was made, as far as known.
+    pub(crate) fn time(&self) -> Timestamp {
+        self.now
+    }
+
     /// Puts another connection in place of this one. Only between transactions.
     pub(crate) fn replace_link(&mut self, link: Link) {
-        self.link = link;
+        self.link = Arc::new(link);
+    }
+
+    /// A job was scheduled for this time, here or elsewhere.
+    pub(crate) fn scheduled(&mut self, run_at: Timestamp) {
+        self.due_from = self.due_from.min(run_at);
+    }
+
+    /// Somebody else made this change.
+    pub(crate) fn heed(&mut self, change: &Change) {
+        match change {
+            Change::Queue(queue) => self.foreseen.name_queue(&queue.name, queue.id),
+            Change::Stored(StoredJobs { later: Some(at), .. })
+            | Change::LetGo { fate: Fate::Scheduled(at, _), .. }
+            | Change::NextDue(Some(at)) => self.scheduled(*at),
+            _ => {}
+        }
     }
 
     /// A change was made at this time.
@@ -98,6 +145,7 @@ impl PgRows {
     pub(crate) fn set_numbers(&mut self, numbers: Numbers) {
         self.numbers = numbers;
         self.pruned.clear();
+        self.due_from = Timestamp(i64::MIN);
         self.forget();
     }
 
@@ -108,13 +156,14 @@ impl PgRows {
 
     /// Whether anything is to be written.
     pub(crate) fn is_clean(&self) -> bool {
-        self.gathered.is_empty()
+        self.gathered.is_empty() && self.foreseen.is_quiet()
     }
 
     /// Forgets what was fetched and gathered: the transaction is over.
     pub(crate) fn forget(&mut self) {
         self.gathered = Gathered::default();
         self.fetched = Fetched::default();
+        self.foreseen.forget();
     }
 
     fn query(&self, sql: Sql, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
@@ -123,6 +172,7 @@ impl PgRows {
 
     /// Sends what was gathered so far, before a read of a range.
     fn send_gathered(&mut self) -> Result<()> {
+        self.gathered.unmarked.extend(self.foreseen.take_wrong(false));
         if self.gathered.is_empty() {
             return Ok(());
         }
@@ -140,6 +190,7 @@ impl PgRows {
         &mut self,
         more: impl FnOnce(&Link) -> Vec<crate::link::Request<'_, ()>>,
     ) -> Result<()> {
+        self.gathered.unmarked.extend(self.foreseen.take_wrong(true));
         let mut requests = self.gathered.requests(&self.link)?;
         requests.extend(more(&self.link));
         let (commit, rollback) = (self.link.batch("COMMIT"), self.link.batch("ROLLBACK"));

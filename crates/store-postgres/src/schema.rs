@@ -22,8 +22,10 @@ struct Migration {
 }
 
 /// In order; the version of a schema is how many of them it has had.
-const MIGRATIONS: &[Migration] =
-    &[Migration { name: "0001_init", text: include_str!("../migrations/0001_init.sql"), readable_from: 1 }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { name: "0001_init", text: include_str!("../migrations/0001_init.sql"), readable_from: 1 },
+    Migration { name: "0002_lean", text: include_str!("../migrations/0002_lean.sql"), readable_from: 1 },
+];
 
 /// Version of the schema that this program makes.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;

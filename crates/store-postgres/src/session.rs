@@ -7,28 +7,44 @@
 //! Transactions that only read take a fixed snapshot instead: memory and rows are then of the same moment.
 
 mod log;
+mod scout;
 
+use std::collections::BTreeMap;
+use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use tidegate_core::codes;
 use tidegate_core::ids::{LeaseId, Seq};
+use tidegate_core::time::Timestamp;
 use tidegate_store::machine::{self, Machine, PendingSignals};
+use tidegate_store::rows::DoneRow;
 use tidegate_store::{Error, Feed, Result};
 use tokio::runtime::Runtime;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use self::log::read_position;
+use self::scout::Scout;
 use crate::error::OrStore;
 use crate::link::{Address, Link, Request, all};
+use crate::listener::Heard;
 use crate::options::PgOptions;
+use crate::rows::foreseen::Completion;
+use crate::rows::send::COPY_FROM;
 use crate::rows::{Numbers, PgRows};
 use crate::statements::{SCAN, Sql, WRITER, in_schema};
 use crate::task::PgMachine;
 
-/// Rows of the log read at once; what is left is read before the lock is taken again.
+/// Rows of the log read at once.
 const FOLLOW: i64 = 1_000;
+
+/// Rows of the log read while the lock is held. Whoever finds that many is further behind, lets go and catches up first.
+const FOLLOW_INSIDE: i64 = 16;
+
+/// How often to let go for that before the lock is kept while everything is read.
+const PATIENCE: u32 = 4;
 
 /// A place in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +101,11 @@ pub(crate) struct Session {
     looked: i64,
     /// How often the memory was rebuilt.
     rebuilds: u64,
+    /// Marks to be written before the lock is waited for.
+    foreseen: BTreeMap<Seq, DoneRow>,
+    /// Follows the others while the lock is waited for.
+    scout: Scout,
+    heard: Arc<Heard>,
     /// Whether the operations of this transaction make events.
     watching: bool,
     last_watched: Option<Instant>,
@@ -93,7 +114,13 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session without connection.
-    pub(crate) fn new(runtime: Rc<Runtime>, address: Address, options: PgOptions, feed: Feed) -> Self {
+    pub(crate) fn new(
+        runtime: Rc<Runtime>,
+        address: Address,
+        options: PgOptions,
+        feed: Feed,
+        heard: Arc<Heard>,
+    ) -> Self {
         // Stamps need not be secret, only different.
         let seed = uuid::Uuid::now_v7().as_u128();
         let seed = (seed >> 64) as u64 ^ seed as u64;
@@ -110,6 +137,9 @@ impl Session {
             pruned: 0,
             looked: 0,
             rebuilds: 0,
+            foreseen: BTreeMap::new(),
+            scout: Scout::default(),
+            heard,
             watching: false,
             last_watched: None,
             random: tidegate_core::seed::Seed::new(seed),
@@ -262,13 +292,26 @@ impl Session {
         Ok(())
     }
 
+    /// The next transaction is going to complete these jobs. Their marks are written at its beginning.
+    pub(crate) fn foresee(&mut self, completions: Vec<Completion>, now: Timestamp) -> Result<()> {
+        self.foreseen.clear();
+        if completions.len() >= COPY_FROM {
+            self.mend()?;
+            let rows = self.machine()?.rows_mut();
+            let at = rows.time().max(now);
+            self.foreseen = rows.foreseen().marks(completions, at);
+        }
+        Ok(())
+    }
+
     /// Opens a transaction with memory and rows of the same moment. Mends what can be mended: nothing was done yet.
     pub(crate) fn begin(&mut self, kind: Kind) -> Result<()> {
         let mut tries = 0;
         loop {
             tries += 1;
             self.mend()?;
-            let error = match self.try_begin(kind) {
+            let foreseen = !self.foreseen.is_empty();
+            let error = match self.try_begin(kind, 0) {
                 Ok(()) => return Ok(()),
                 Err(Behind::Lost) => {
                     self.roll_back();
@@ -281,24 +324,34 @@ impl Session {
                     error
                 }
             };
+            // What was foreseen may be what the server refuses: a job that somebody else completed.
+            if foreseen && tries < 3 {
+                continue;
+            }
             if tries == 3 || (self.is_connected() && self.machine.is_some()) {
                 return Err(error);
             }
         }
     }
 
-    fn try_begin(&mut self, kind: Kind) -> Result<(), Behind> {
-        let begin = match kind {
-            Kind::Read => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-            Kind::Write => "BEGIN",
-        };
+    fn try_begin(&mut self, kind: Kind, tries: u32) -> Result<(), Behind> {
+        let writes = kind == Kind::Write;
+        // Others are at it: what they did is followed before the lock is asked for, and while it is waited for.
+        let rivals = writes && self.scout.has_rivals();
+        if rivals && self.heard.version() > self.mark.version {
+            while self.catch_up()? {}
+        }
+        let marks = if writes { std::mem::take(&mut self.foreseen) } else { BTreeMap::new() };
+        let rows_to_copy = if marks.is_empty() { None } else { Some(PgRows::marks_to_copy(&marks)?) };
         let settings = self.options.pooled.then(|| self.options.settings(true));
         let from = self.mark.version;
-        let machine = self.machine()?;
-        let rows = machine.rows_mut();
-        let (runtime, link) = (rows.runtime(), rows.link());
+        let most = if writes && tries < PATIENCE { FOLLOW_INSIDE } else { FOLLOW };
+        let rows = self.machine()?.rows_mut();
+        let (runtime, shared) = (rows.runtime(), rows.shared_link());
+        let link = &*shared;
         let mut requests: Vec<Request<'_, Vec<Row>>> = vec![Box::pin(async move {
-            link.batch(begin).await?;
+            link.batch(if writes { "BEGIN" } else { "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" })
+                .await?;
             Ok(vec![])
         })];
         if let Some(settings) = settings {
@@ -307,13 +360,28 @@ impl Session {
                 Ok(vec![])
             }));
         }
-        if kind == Kind::Write {
+        if let Some(copied) = rows_to_copy {
+            requests.push(Box::pin(async move {
+                link.copy(Sql::DoneCopy, copied).await?;
+                Ok(vec![])
+            }));
+        }
+        if writes {
             requests.push(Box::pin(async move { link.query(Sql::HeadLock, &[]).await }));
         }
-        requests.push(Box::pin(async move { link.query(Sql::LogAfter, &[&from, &FOLLOW]).await }));
-        let mut answers = runtime.block_on(all(requests));
+        if !rivals {
+            requests.push(Box::pin(async move { link.query(Sql::LogAfter, &[&from, &most]).await }));
+        }
+        let mut answers = if rivals {
+            let mut answers = self.wait_and_follow(&runtime, pin!(all(requests)))?;
+            let from = self.mark.version;
+            answers.push(runtime.block_on(link.query(Sql::LogAfter, &[&from, &most])));
+            answers
+        } else {
+            runtime.block_on(all(requests))
+        };
         let log = answers.pop().unwrap_or_else(|| Ok(vec![]));
-        let lock = if kind == Kind::Write { answers.pop() } else { None };
+        let lock = if writes { answers.pop() } else { None };
         for answer in answers {
             answer?;
         }
@@ -326,15 +394,17 @@ impl Session {
             return Err(Behind::Lost);
         }
         let log = log?;
-        let whole = (log.len() as i64) < FOLLOW;
+        let whole = (log.len() as i64) < most;
         self.follow(&log)?;
         if whole {
+            self.machine()?.rows_mut().foreseen().written(marks);
             return Ok(());
         }
         // Far behind: the rest is read without holding up anybody.
         self.roll_back();
+        self.foreseen = marks;
         while self.catch_up()? {}
-        self.try_begin(kind)
+        self.try_begin(kind, tries + 1)
     }
 
     /// Readies the machine for operations of a transaction. What it followed is known to be committed: it is returned.

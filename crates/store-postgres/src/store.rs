@@ -69,7 +69,9 @@ impl PgStore {
         let readers = Mutex::new(Some(Arc::new(readers)));
         let store = Self { inner: Arc::new(Inner { inbox, readers, heard, options, signals, feed }) };
         // A clock that went back while nobody was here is noticed now, not with the first operation.
-        store.run(Traits::lease(1, now), move |m| m.heartbeat(vec![], now)).await?;
+        let heard = store.inner.heard.clone();
+        let beat = move |m: &mut PgMachine| m.heartbeat(vec![], now.plus_ms(heard.clock_ahead()));
+        store.run(Traits { now: None, ..Traits::lease(1, now) }, beat).await?;
         Ok(store)
     }
 
@@ -160,7 +162,7 @@ fn serve(
             return;
         }
     };
-    let mut session = Session::new(runtime.clone(), address, options, feed);
+    let mut session = Session::new(runtime.clone(), address, options, feed, heard.clone());
     if let Err(error) = session.mend() {
         let _ = ready.send(Err(error));
         return;

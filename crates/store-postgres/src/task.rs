@@ -8,6 +8,8 @@ use tokio::sync::oneshot;
 
 use crate::error::is_refusal;
 use crate::rows::PgRows;
+use crate::rows::foreseen::Completion;
+use crate::rows::send::COPY_FROM;
 
 /// The machine over Postgres.
 pub(crate) type PgMachine = Machine<PgRows>;
@@ -29,18 +31,30 @@ pub(crate) struct Traits {
     pub(crate) needs: Needs,
     /// Whether its caller relies on the change after a crash of the server.
     pub(crate) durable: bool,
+    /// Whether it stores new jobs.
+    pub(crate) stores: bool,
     /// How many jobs it is about.
     pub(crate) jobs: usize,
     /// The caller's time, if it has one.
     pub(crate) now: Option<Timestamp>,
     /// Ids that it looks up.
     pub(crate) ids: Vec<JobId>,
+    /// Jobs that it completes, if they are many: their marks are written before the lock is waited for.
+    pub(crate) completes: Vec<Completion>,
 }
 
 impl Traits {
     /// An operation that looks at the memory alone.
     pub(crate) fn memory() -> Self {
-        Self { needs: Needs::Memory, durable: false, jobs: 1, now: None, ids: vec![] }
+        Self {
+            needs: Needs::Memory,
+            durable: false,
+            stores: false,
+            jobs: 1,
+            now: None,
+            ids: vec![],
+            completes: vec![],
+        }
     }
 
     /// An operation that reads rows.
@@ -50,12 +64,31 @@ impl Traits {
 
     /// An operation that changes this many jobs.
     pub(crate) fn write(jobs: usize, now: Timestamp) -> Self {
-        Self { needs: Needs::Lock, durable: true, jobs, now: Some(now), ids: vec![] }
+        Self { needs: Needs::Lock, durable: true, jobs, now: Some(now), ..Self::memory() }
     }
 
     /// An operation on leases alone: its caller can live with a crash that forgets it.
     pub(crate) fn lease(jobs: usize, now: Timestamp) -> Self {
         Self { durable: false, ..Self::write(jobs, now) }
+    }
+
+    /// Stores new jobs.
+    pub(crate) fn stores(mut self) -> Self {
+        self.stores = true;
+        self
+    }
+
+    /// Whether it stores at least so many jobs.
+    pub(crate) fn is_bulk(&self, jobs: usize) -> bool {
+        self.stores && self.jobs >= jobs
+    }
+
+    /// Completes these jobs.
+    pub(crate) fn completes(mut self, completions: Vec<Completion>) -> Self {
+        if completions.len() >= COPY_FROM {
+            self.completes = completions;
+        }
+        self
     }
 
     /// Looks up these ids.
@@ -76,6 +109,8 @@ pub(crate) enum Message {
 /// An operation with its caller.
 pub(crate) trait Operation: Send {
     fn traits(&self) -> &Traits;
+    /// Takes out what it completes.
+    fn take_completions(&mut self) -> Vec<Completion>;
     /// Applies it, keeps the reply, and returns an error if the group cannot go on.
     fn apply(&mut self, machine: &mut PgMachine) -> Result<()>;
     /// Answers with the reply that was kept, or with what undid it.
@@ -99,6 +134,10 @@ impl<T, F> Task<T, F> {
 impl<T: Send, F: FnOnce(&mut PgMachine) -> Result<T> + Send> Operation for Task<T, F> {
     fn traits(&self) -> &Traits {
         &self.traits
+    }
+
+    fn take_completions(&mut self) -> Vec<Completion> {
+        std::mem::take(&mut self.traits.completes)
     }
 
     fn apply(&mut self, machine: &mut PgMachine) -> Result<()> {

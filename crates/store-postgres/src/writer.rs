@@ -32,6 +32,7 @@ use crate::error::OrStore as _;
 use crate::flusher::{Flushed, Flusher};
 use crate::inbox::Drain;
 use crate::listener::Heard;
+use crate::rows::foreseen::Completion;
 use crate::session::{Kind, Session};
 use crate::statements::Sql;
 use crate::task::{Message, Needs, Operation};
@@ -45,6 +46,10 @@ const GROUP_OPERATIONS: usize = 512;
 /// Most jobs in one commit, for the same reason.
 const GROUP_JOBS: usize = 20_000;
 
+/// Jobs from which on a caller that waits for the disk has a commit of its own: while it waits there, and gathers its next
+/// jobs, the next one is served.
+const BULK: usize = 500;
+
 /// Longest wait for callers that are expected back: a fraction of a commit.
 const GATHER: Duration = Duration::from_micros(150);
 
@@ -54,6 +59,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often to look for what others did while `LISTEN` works: in case a notification was lost.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// Most looks into the inbox before the first operation is served.
+const LOOKS_AT_START: u32 = 200;
 
 /// How often the clocks are compared.
 const COMPARE_CLOCKS: Duration = Duration::from_secs(30);
@@ -143,6 +151,16 @@ impl Writer {
     pub(crate) fn run(mut self) {
         if let Err(error) = self.compare_clocks() {
             self.failed(error);
+        }
+        // The server's time from the first moment on.
+        self.clock.last = self.clock.last.plus_ms(self.heard.clock_ahead());
+        // Whoever connects finds the jobs that users put into the inbox before.
+        self.heard.more_in_inbox();
+        for _ in 0..LOOKS_AT_START {
+            self.look();
+            if !self.heard.has_inbox() {
+                break;
+            }
         }
         let mut next = None;
         loop {
@@ -305,6 +323,7 @@ impl Writer {
                 writer.session.finish_reading()
             }
             Needs::Lock => {
+                writer.session.foresee(group.take_completions(), group.now)?;
                 writer.session.begin(Kind::Write)?;
                 let signals = writer.session.start()?;
                 writer.send(signals);
@@ -313,7 +332,8 @@ impl Writer {
                 writer.session.dirty();
                 group.apply(&mut writer.session)?;
                 // A lone caller is best served by a commit that waits; others must not wait for it.
-                let patient = group.taken.len() == 1 && expected <= 1 && writer.inbox.is_empty();
+                let patient =
+                    group.taken.len() == 1 && expected <= 1 && !group.bulk && writer.inbox.is_empty();
                 let committed = writer.session.commit(group.durable, patient)?;
                 writer.send(committed.signals);
                 to_flush = committed.to_flush;
@@ -346,13 +366,26 @@ struct Group {
     jobs: usize,
     needs: Needs,
     durable: bool,
+    /// Whether one of the callers brought many jobs.
+    bulk: bool,
+    /// The latest time that one of its callers read.
+    now: Timestamp,
     /// What ended the group.
     next: Option<Message>,
 }
 
 impl Default for Group {
     fn default() -> Self {
-        Self { taken: vec![], ids: vec![], jobs: 0, needs: Needs::Memory, durable: false, next: None }
+        Self {
+            taken: vec![],
+            ids: vec![],
+            jobs: 0,
+            needs: Needs::Memory,
+            durable: false,
+            bulk: false,
+            now: Timestamp(i64::MIN),
+            next: None,
+        }
     }
 }
 
@@ -361,14 +394,21 @@ impl Group {
         let traits = operation.traits();
         self.jobs += traits.jobs;
         self.durable |= traits.durable;
+        self.bulk |= traits.is_bulk(BULK);
         self.ids.extend_from_slice(&traits.ids);
         if traits.needs as u8 > self.needs as u8 {
             self.needs = traits.needs;
         }
         if let Some(now) = traits.now {
             clock.read(now);
+            self.now = self.now.max(now);
         }
         self.taken.push(operation);
+    }
+
+    /// What the operations complete, taken out of them.
+    fn take_completions(&mut self) -> Vec<Completion> {
+        self.taken.iter_mut().flat_map(|operation| operation.take_completions()).collect()
     }
 
     fn has_room(&self) -> bool {
@@ -386,7 +426,10 @@ impl Group {
         while self.has_room() {
             match inbox.try_recv() {
                 // What needs more than the transaction has must wait for the next.
-                Ok(Message::Run(next)) if locked || next.traits().needs as u8 <= Needs::Lock as u8 => {
+                Ok(Message::Run(next))
+                    if (locked || next.traits().needs as u8 <= Needs::Lock as u8)
+                        && !(self.bulk && next.traits().is_bulk(BULK)) =>
+                {
                     self.push(next, clock);
                 }
                 Ok(next) => self.next = Some(next),

@@ -39,6 +39,9 @@ pub(crate) struct JobsArgs {
     /// What is in the store beforehand: ready=N,delayed=N,completed=N,parked=GROUPSxJOBS
     #[arg(long, default_value = "", hide_default_value = true)]
     backlog: Backlog,
+    /// The backlog is there already: `bench fill` put it in, and the server had time to settle
+    #[arg(long, hide = true, requires = "backlog")]
+    filled: bool,
     /// Handlers at a time
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     concurrency: u32,
@@ -95,14 +98,16 @@ pub(super) async fn run(args: JobsArgs, config: &Config, output: &Output) -> Res
         return steady::run(minutes, args.concurrency, config, output).await;
     }
     let mut temporary = None;
-    let (target, url) = if let Some(empty) = data::named_and_empty(config, "the benchmark").await? {
+    let (target, url) = if args.filled {
+        (data::target(config)?, String::new())
+    } else if let Some(empty) = data::named_and_empty(config, "the benchmark").await? {
         empty.close().await?;
         (empty.target, config.text("store").unwrap_or_default().to_owned())
     } else {
         let dir = temporary.insert(tempfile::tempdir()?).path().join("bench");
         (Target::Directory(dir.clone()), format!("sqlite:{}", dir.display()))
     };
-    if !args.backlog.is_empty() {
+    if !args.backlog.is_empty() && !args.filled {
         backlog::fill_apart(&url, config.text("key"), &args.backlog)?;
     }
     let mut figures = Figures {

@@ -1,2 +1,3 @@
--- Removes marks. Params: numbers. Index: primary key.
-DELETE FROM tidegate.done WHERE seq = ANY($1)
+-- Removes marks. Params: first and last number of each run. Index: primary key, once for each run.
+DELETE FROM tidegate.done AS t USING unnest($1::bigint[], $2::bigint[]) AS run (first, last)
+WHERE t.seq >= run.first AND t.seq <= run.last

@@ -1,2 +1,3 @@
--- Removes jobs. Params: numbers. Index: primary key.
-DELETE FROM tidegate.jobs WHERE seq = ANY($1)
+-- Removes jobs. Params: first and last number of each run. Index: primary key, once for each run.
+DELETE FROM tidegate.jobs AS t USING unnest($1::bigint[], $2::bigint[]) AS run (first, last)
+WHERE t.seq >= run.first AND t.seq <= run.last

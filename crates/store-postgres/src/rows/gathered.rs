@@ -31,6 +31,8 @@ pub(crate) struct Gathered {
     pub(super) deleted_jobs: HashSet<Seq>,
     pub(super) states: BTreeMap<Seq, StateRow>,
     pub(super) done: BTreeMap<Seq, DoneRow>,
+    /// Marks that were written ahead and are not true: gone before others are written.
+    pub(super) unmarked: Vec<Seq>,
     /// Letters of jobs whose mark is in the table already.
     pub(super) letters: BTreeMap<Seq, DeadLetter>,
     pub(super) delayed: BTreeSet<(Timestamp, Seq)>,
@@ -52,6 +54,7 @@ impl Gathered {
             && self.deleted_jobs.is_empty()
             && self.states.is_empty()
             && self.done.is_empty()
+            && self.unmarked.is_empty()
             && self.letters.is_empty()
             && self.delayed.is_empty()
             && self.undelayed.is_empty()

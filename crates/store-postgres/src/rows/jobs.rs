@@ -9,6 +9,7 @@ use tidegate_store::rows::{JobRow, JobRows, KindId, LookUps, Reads, Scanned, Sta
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::runs::Runs;
 use super::{PgRows, column, unsigned};
 use crate::error::corrupt;
 use crate::statements::Sql;
@@ -182,8 +183,8 @@ impl PgRows {
         if seqs.is_empty() {
             return Ok(vec![]);
         }
-        let numbers: Vec<i64> = seqs.iter().map(|seq| seq.0).collect();
-        self.link.query(sql, &[&numbers]).await
+        let runs = Runs::of(seqs.iter().copied());
+        self.link.query(sql, &[&runs.first, &runs.last]).await
     }
 }
 

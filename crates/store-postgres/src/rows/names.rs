@@ -18,7 +18,7 @@ use crate::statements::Sql;
 impl NameRows for PgRows {
     fn names(&mut self) -> Result<Names> {
         self.send_gathered()?;
-        Ok(Names {
+        let names = Names {
             queues: self.all(Sql::QueuesAll, |row| {
                 let id = QueueId(unsigned(column(row, 0)?));
                 Ok((id, name(row, 1, QueueName::new)?, json(row, 2, "a queue")?))
@@ -36,10 +36,15 @@ impl NameRows for PgRows {
                 let queue = QueueId(unsigned(column(row, 0)?));
                 Ok((queue, Timestamp(column(row, 1)?), unsigned(column(row, 2)?)))
             })?,
-        })
+        };
+        for (id, name, _) in &names.queues {
+            self.foreseen.name_queue(name, *id);
+        }
+        Ok(names)
     }
 
     fn put_queue(&mut self, id: QueueId, name: &QueueName, settings: &QueueSettings) -> Result<()> {
+        self.foreseen.name_queue(name, id);
         self.gathered.names.push(NameWrite::Queue(id, name.clone(), settings.clone()));
         Ok(())
     }

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::copy;
 use super::gathered::{Gathered, NameWrite};
+use super::runs::Runs;
 use super::signed;
 use crate::error::corrupt;
 use crate::link::{Link, Request};
@@ -20,7 +21,7 @@ const ROWS: usize = 5_000;
 const BYTES: usize = 16 << 20;
 
 /// Rows from which on they are copied, which takes one more round trip and less work of the server for each.
-const COPY_FROM: usize = 100;
+pub(crate) const COPY_FROM: usize = 100;
 
 type Requests<'a> = Vec<Request<'a, ()>>;
 
@@ -147,6 +148,10 @@ impl Gathered {
     }
 
     fn send_times<'a>(&'a self, link: &'a Link, requests: &mut Requests<'a>) -> Result<()> {
+        if !self.unmarked.is_empty() {
+            let Runs { first, last } = Runs::of(self.unmarked.iter().copied());
+            send!(link, requests, Sql::DoneDelete, first, last);
+        }
         if self.done.len() >= COPY_FROM {
             requests.push(Box::pin(link.copy(Sql::DoneCopy, copy::done(&self.done)?)));
         } else if !self.done.is_empty() {
@@ -219,11 +224,9 @@ impl Gathered {
 
     fn send_deletes<'a>(&'a self, link: &'a Link, requests: &mut Requests<'a>) {
         if !self.deleted_jobs.is_empty() {
-            let mut seqs: Vec<i64> = self.deleted_jobs.iter().map(|seq| seq.0).collect();
-            seqs.sort_unstable();
             for sql in [Sql::DoneDelete, Sql::StatesDelete, Sql::JobsDelete] {
-                let seqs = seqs.clone();
-                send!(link, requests, sql, seqs);
+                let Runs { first, last } = Runs::of(self.deleted_jobs.iter().copied());
+                send!(link, requests, sql, first, last);
             }
         }
         let lanes: Vec<i32> =

@@ -14,8 +14,12 @@ use super::{PgRows, column, signed, unsigned};
 use crate::error::corrupt;
 use crate::statements::Sql;
 
+/// Longest time between a reading of the clock and the commit that bears it: more than the timeout of the lock.
+const LONGEST_WAIT_MS: i64 = 10_000;
+
 impl TimeRows for PgRows {
     fn delay(&mut self, run_at: Timestamp, seq: Seq) -> Result<()> {
+        self.scheduled(run_at);
         self.gathered.delay(run_at, seq);
         Ok(())
     }
@@ -28,28 +32,42 @@ impl TimeRows for PgRows {
 
     fn take_due(&mut self, now: Timestamp, limit: usize) -> Result<Vec<(Timestamp, Seq)>> {
         self.send_gathered()?;
-        let rows = self.query(Sql::DelayedDue, &[&now.0, &(limit as i64)])?;
+        let rows = self.query(Sql::DelayedDue, &[&self.due_from.0, &now.0, &(limit as i64)])?;
         let read = |row: &Row| Ok((Timestamp(column(row, 0)?), Seq(column(row, 1)?)));
         let due: Vec<_> = rows.iter().map(read).collect::<Result<_>>()?;
         for &(run_at, seq) in &due {
             self.gathered.undelay(run_at, seq);
+        }
+        if let Some((run_at, _)) = due.last().filter(|_| due.len() == limit) {
+            self.due_from = *run_at;
+        } else if due.len() < limit {
+            self.due_from = now;
         }
         Ok(due)
     }
 
     fn next_due(&mut self) -> Result<Option<Timestamp>> {
         self.send_gathered()?;
-        let rows = self.query(Sql::DelayedNext, &[])?;
-        rows.first().map(|row| column(row, 0).map(Timestamp)).transpose()
+        let rows = self.query(Sql::DelayedNext, &[&self.due_from.0])?;
+        let next = rows.first().map(|row| column(row, 0).map(Timestamp)).transpose()?;
+        self.due_from = next.unwrap_or(Timestamp(i64::MAX));
+        Ok(next)
     }
 
     fn insert_done(&mut self, seq: Seq, row: &DoneRow) -> Result<()> {
-        self.gathered.done.insert(seq, row.clone());
+        match self.foreseen.make(seq, row) {
+            Some(written) => {
+                self.fetched.done.put(seq, Some(written));
+            }
+            None => {
+                self.gathered.done.insert(seq, row.clone());
+            }
+        }
         Ok(())
     }
 
     fn done(&mut self, seq: Seq) -> Result<Option<DoneRow>> {
-        if self.gathered.deleted_jobs.contains(&seq) {
+        if self.gathered.deleted_jobs.contains(&seq) || self.foreseen.is_ahead(seq) {
             return Ok(None);
         }
         if let Some(row) = self.gathered.done.get(&seq) {
@@ -86,11 +104,13 @@ impl TimeRows for PgRows {
         let rows = self.query(Sql::DoneOldest, &[&signed(queue.0), &from.0, &(limit as i64)])?;
         let read =
             |row: &Row| Ok((Timestamp(column(row, 0)?), Seq(column(row, 1)?), state_of(column(row, 2)?)?));
-        let oldest: Vec<(Timestamp, Seq, State)> = rows.iter().map(read).collect::<Result<_>>()?;
+        let mut oldest: Vec<(Timestamp, Seq, State)> = rows.iter().map(read).collect::<Result<_>>()?;
         if let Some((at, _, _)) = oldest.first() {
-            // A job may have finished at a time that is still ahead, if the clock went back since.
-            self.pruned.insert(queue, (*at).min(self.now));
+            // A job may have finished at a time that is still ahead, if the clock went back since; and its mark may bear
+            // the time at which its caller began to wait for the lock.
+            self.pruned.insert(queue, (*at).min(self.now).plus_ms(-LONGEST_WAIT_MS));
         }
+        oldest.retain(|(_, seq, _)| !self.foreseen.is_ahead(*seq));
         Ok(oldest)
     }
 

@@ -26,7 +26,7 @@ const WATCHED_FOR: Duration = Duration::from_mins(1);
 
 /// Rows kept in the log, and their age in seconds. A process that is further behind rebuilds its memory from rows.
 const LOG_ROWS: i64 = 50_000;
-const LOG_SECONDS: f64 = 120.0;
+const LOG_SECONDS: f64 = 60.0;
 
 impl Session {
     /// Reads what others committed, outside any transaction. Says whether there is more.
@@ -75,7 +75,12 @@ impl Session {
             let bytes: &[u8] = row.try_get(5).or_store()?;
             let machine = self.machine()?;
             machine.watch(watched);
-            let followed = machine::decode(bytes).and_then(|changes| machine.follow(&changes));
+            let followed = machine::decode(bytes).and_then(|changes| {
+                for change in &changes {
+                    machine.rows_mut().heed(change);
+                }
+                machine.follow(&changes)
+            });
             if let Err(error) = followed {
                 tracing::warn!(version = mark.version, "A change could not be followed: {error}");
                 return Err(Behind::Lost);
@@ -83,6 +88,7 @@ impl Session {
             let events = machine.take_events();
             machine.rows_mut().set_time(now);
             self.mark = mark;
+            self.scout.note_rival();
             self.publish(watched, events);
         }
         Ok(())

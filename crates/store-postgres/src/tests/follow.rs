@@ -130,3 +130,20 @@ async fn the_log_is_pruned() {
     let settings = another.settings().await.unwrap();
     assert_eq!(settings.len(), 1);
 }
+
+#[tokio::test]
+async fn whoever_connects_goes_by_the_servers_clock() {
+    let f = Fixture::new().await;
+    enqueue(&f.store, job("1")).await;
+    let user = f.user().await;
+    let before = user.number("SELECT max(version) FROM tidegate.log").await;
+    // A machine whose clock is two hours behind the server's.
+    let behind = PgOptions::new()
+        .schema(&f.schema)
+        .unwrap()
+        .instead("head/clock", "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint + 7200000");
+    let store = PgStore::connect(&f.url, behind, NOW.plus_ms(-7_200_000)).await.unwrap();
+    assert!((store.clock_ahead_ms() - 7_200_000).abs() < 10_000);
+    let after = user.number("SELECT max(version) FROM tidegate.log").await;
+    assert_eq!(after, before, "nobody's clock went back");
+}

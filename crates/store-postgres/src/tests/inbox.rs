@@ -73,6 +73,7 @@ async fn what_cannot_be_right_is_refused_where_it_is_said() {
         ("'tusk', '1'", codes::UNKNOWN_KIND),
         ("'task', NULL", codes::INVALID_PAYLOAD),
         ("'task', to_jsonb(repeat('x', 1100000))", codes::INVALID_PAYLOAD),
+        (&format!("'task', '{}1{}'", "[".repeat(65), "]".repeat(65)), codes::INVALID_PAYLOAD),
         ("'task', '1', queue => 'nowhere'", codes::UNKNOWN_QUEUE),
         ("'task', '1', tenant => 'no spaces'", codes::INVALID_NAME),
         ("'task', '1', group_key => '-x'", codes::INVALID_NAME),
@@ -87,6 +88,10 @@ async fn what_cannot_be_right_is_refused_where_it_is_said() {
         assert_eq!(detail, code.id, "{arguments}");
     }
     assert_eq!(user.number("SELECT count(*) FROM tidegate.inbox").await, 0);
+    // As deep as is allowed, with as many more brackets in a text.
+    let deep = format!("'task', '{}\"[[[\"{}'", "[".repeat(64), "]".repeat(64));
+    let id = user.enqueue(&deep).await;
+    assert_eq!(arrived(&f.store, id).await.state, State::Ready);
 }
 
 #[tokio::test]
@@ -94,7 +99,15 @@ async fn what_turns_out_not_to_be_acceptable_is_a_dead_letter() {
     let f = Fixture::new().await;
     let user = f.user().await;
     let deep = format!("{}1{}", "[".repeat(70), "]".repeat(70));
-    let id = user.enqueue(&format!("'task', '{deep}', tenant => 'acme'")).await;
+    // By hand: the function refuses it.
+    let id = JobId::from_parts(1, 70);
+    user.run(&format!(
+        "INSERT INTO tidegate.inbox (job) VALUES
+             (jsonb_build_object('id', '{}', 'kind', 'task', 'tenant', 'acme', 'payload', '{deep}'::jsonb))",
+        id.uuid()
+    ))
+    .await;
+    user.run("SELECT tidegate.enqueue('task', '1')").await;
     let found = arrived(&f.store, id).await;
     let letter = found.dead.expect("a letter");
     assert_eq!((found.state, letter.code.as_str()), (State::Dead, codes::INVALID_PAYLOAD.id));
@@ -113,7 +126,44 @@ async fn what_turns_out_not_to_be_acceptable_is_a_dead_letter() {
     let last = user.enqueue("'task', '3'").await;
     arrived(&f.store, last).await;
     let totals = f.store.totals().await.unwrap();
-    assert_eq!((totals.ready, totals.dead), (2, 2));
+    assert_eq!((totals.ready, totals.dead), (3, 2));
+}
+
+#[tokio::test]
+async fn a_row_that_breaks_a_rule_is_refused_once_and_holds_up_nobody() {
+    let f = Fixture::new().await;
+    let taken = enqueue(&f.store, job("1")).await;
+    let user = f.user().await;
+    // By hand, between two others: the id of another job, without a word that it was given. And what is no job at all.
+    user.run(&format!(
+        "BEGIN;
+         SELECT tidegate.enqueue('task', '2');
+         INSERT INTO tidegate.inbox (job) VALUES ('{{\"id\": \"{}\", \"kind\": \"task\", \"payload\": 3}}'), ('[]');
+         SELECT tidegate.enqueue('task', '4');
+         COMMIT",
+        taken.uuid()
+    ))
+    .await;
+    until(&f.store, || async { user.number("SELECT count(*) FROM tidegate.inbox").await == 0 }).await;
+    let totals = f.store.totals().await.unwrap();
+    assert_eq!((totals.ready, totals.dead), (3, 1));
+    assert_eq!(f.store.get(taken).await.unwrap().unwrap().payload.as_str(), "1");
+    // What comes later is taken as ever.
+    let id = user.enqueue("'task', '5'").await;
+    assert_eq!(arrived(&f.store, id).await.state, State::Ready);
+}
+
+#[tokio::test]
+async fn whoever_connects_finds_what_is_in_the_inbox() {
+    let f = Fixture::new().await;
+    f.store.close().await.unwrap();
+    let user = f.user().await;
+    user.run(
+        "SELECT tidegate.enqueue('task', n::text::jsonb, wake => false) FROM generate_series(1, 700) AS n",
+    )
+    .await;
+    let late = f.another(PgOptions::new().listen(false).poll_every(Duration::from_mins(10))).await;
+    assert_eq!(late.totals().await.unwrap().ready, 700);
 }
 
 #[tokio::test]

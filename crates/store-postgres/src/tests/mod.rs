@@ -1,5 +1,6 @@
 //! Tests on a real server.
 
+mod ahead;
 mod follow;
 mod groups;
 mod health;

@@ -44,6 +44,12 @@ async fn dead_rows_behind_an_old_snapshot_are_not_walked() {
         for _ in 0..10 {
             user.run("SELECT tidegate.enqueue('task', '1', wake => false)").await;
         }
+        let later = |mut job: NewJob| {
+            job.run_at = Some(now.plus_ms(1));
+            job
+        };
+        f.store.enqueue((0..20).map(|_| later(job("1"))).collect(), now).await.unwrap();
+        now = now.plus_ms(2);
         let claimed = claim(&f.store, 500, now).await;
         let done = |j: &tidegate_store::params::ClaimedJob| Settlement {
             ticket: j.ticket,
@@ -60,6 +66,8 @@ async fn dead_rows_behind_an_old_snapshot_are_not_walked() {
         ("lock", pages(&user, Sql::HeadLock, "").await),
         ("log", pages(&user, Sql::LogAfter, &format!("{last}, 1000")).await),
         ("inbox", pages(&user, Sql::InboxLook, &format!("{xid}, 500")).await),
+        ("due", pages(&user, Sql::DelayedDue, &format!("{0}, {0}, 1000", now.0)).await),
+        ("next due", pages(&user, Sql::DelayedNext, &now.0.to_string()).await),
         ("oldest", pages(&user, Sql::DoneOldest, &format!("1, {}, 1000", now.0)).await),
     ];
     for (what, pages) in found {

@@ -9,20 +9,20 @@ const HOT: &[(Sql, &str, &str)] = &[
     (Sql::LogAfter, "1, 1000", "log_pkey"),
     (Sql::LogLast, "", "log_pkey"),
     (Sql::LogPrune, "0, 50000, 120, 20000", "log_pkey"),
-    (Sql::JobsGet, "'{1,2,3}'", "jobs_pkey"),
-    (Sql::JobsHead, "'{1,2,3}'", "jobs_pkey"),
+    (Sql::JobsGet, "'{1,5}', '{3,5}'", "jobs_pkey"),
+    (Sql::JobsHead, "'{1,5}', '{3,5}'", "jobs_pkey"),
     (Sql::JobsFind, "'{01890000-0000-7000-8000-000000000001}'", "jobs_id_key"),
-    (Sql::JobsDelete, "'{1,2,3}'", "jobs_pkey"),
+    (Sql::JobsDelete, "'{1,5}', '{3,5}'", "jobs_pkey"),
     (Sql::JobsTenants, "5, 100", "jobs_pkey"),
-    (Sql::StatesGet, "'{1,2,3}'", "job_state_pkey"),
-    (Sql::StatesDelete, "'{1,2,3}'", "job_state_pkey"),
-    (Sql::DoneGet, "'{1,2,3}'", "done_pkey"),
+    (Sql::StatesGet, "'{1,5}', '{3,5}'", "job_state_pkey"),
+    (Sql::StatesDelete, "'{1,5}', '{3,5}'", "job_state_pkey"),
+    (Sql::DoneGet, "'{1,5}', '{3,5}'", "done_pkey"),
     (Sql::DonePutLetters, "'{1,2}', '{a,b}'", "done_pkey"),
-    (Sql::DoneDelete, "'{1,2,3}'", "done_pkey"),
+    (Sql::DoneDelete, "'{1,5}', '{3,5}'", "done_pkey"),
     (Sql::DoneOldest, "1, 0, 100", "done_by_queue"),
     (Sql::DoneOldestDead, "100", "done_dead"),
-    (Sql::DelayedDue, "5000, 1000", "delayed_pkey"),
-    (Sql::DelayedNext, "", "delayed_pkey"),
+    (Sql::DelayedDue, "0, 5000, 1000", "delayed_pkey"),
+    (Sql::DelayedNext, "5", "delayed_pkey"),
     (Sql::DelayedDelete, "'{1,2}', '{1,2}'", "delayed_pkey"),
     (Sql::LeasesExtend, "'{1,2}', '{1,2}'", "leases_pkey"),
     (Sql::LeasesDelete, "'{1,2}'", "leases_pkey"),
@@ -98,7 +98,10 @@ async fn without_the_settings_a_plan_would_walk_the_table() {
     let user = f.user().await;
     user.run("INSERT INTO tidegate.done (seq, at, queue, attempt, state) VALUES (0, 0, 0, 1, 1); ANALYZE tidegate.done").await;
     let (_, _, text) = Sql::ALL[Sql::DoneGet as usize];
-    let explain = format!("EXPLAIN {}", in_schema(text, &options.schema).replace("$1", "'{1,2,3}'"));
+    let explain = format!(
+        "EXPLAIN {}",
+        in_schema(text, &options.schema).replace("$1", "'{1,5}'").replace("$2", "'{3,5}'")
+    );
     let walks =
         |rows: Vec<tokio_postgres::Row>| rows.iter().any(|r| r.get::<_, String>(0).contains("Seq Scan"));
     assert!(walks(user.client.query(&explain, &[]).await.unwrap()));

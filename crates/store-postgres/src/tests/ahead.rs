@@ -1,0 +1,149 @@
+//! What is done before the lock is held: marks of completed jobs are written, others are followed.
+
+use std::time::Duration;
+
+use tidegate_core::job::State;
+use tidegate_store::Upkeep as _;
+use tidegate_store::params::ClaimedJob;
+
+use super::*;
+
+const MANY: usize = 150;
+
+/// Somebody who hears nothing and does not look by itself.
+fn deaf() -> PgOptions {
+    PgOptions::new().listen(false).poll_every(Duration::from_mins(10))
+}
+
+async fn claim_many(store: &PgStore, now: Timestamp) -> Vec<ClaimedJob> {
+    let claimed = claim(store, MANY as u32, now).await.jobs;
+    assert_eq!(claimed.len(), MANY);
+    claimed
+}
+
+fn all_completed(jobs: &[ClaimedJob], now: Timestamp) -> Settle {
+    let complete = |job: &ClaimedJob| Settlement { ticket: job.ticket, outcome: Outcome::Complete(None) };
+    Settle { settlements: jobs.iter().map(complete).collect(), now, seed: 1 }
+}
+
+async fn filled(options: PgOptions) -> Fixture {
+    let f = Fixture::with(options).await;
+    f.store.enqueue((0..MANY).map(|_| job("1")).collect(), NOW).await.unwrap();
+    f
+}
+
+#[tokio::test]
+async fn marks_are_written_before_the_lock_is_held() {
+    let f = filled(PgOptions::new()).await;
+    let jobs = claim_many(&f.store, NOW).await;
+    let (gate, user) = (f.user().await, f.user().await);
+    gate.run("BEGIN; SELECT FROM tidegate.head WHERE one FOR UPDATE").await;
+    let settling = tokio::spawn({
+        let (store, settle) = (f.store.clone(), all_completed(&jobs, NOW));
+        async move { store.settle(settle).await.unwrap() }
+    });
+    // Whoever waits for the lock has written into the table of marks.
+    let written = "SELECT count(*) FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
+         WHERE l.relation = 'tidegate.done'::regclass AND l.mode = 'RowExclusiveLock' AND a.wait_event_type = 'Lock'";
+    let waits = async {
+        while user.number(written).await == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), waits).await.expect("the marks are written ahead");
+    gate.run("COMMIT").await;
+    assert!(settling.await.unwrap().iter().all(|s| *s == Settled::Applied(State::Completed)));
+    assert_eq!(user.number("SELECT count(*) FROM tidegate.done").await, MANY as i64);
+}
+
+#[tokio::test]
+async fn marks_of_a_lost_lease_are_taken_back() {
+    let f = filled(PgOptions::new()).await;
+    let slow = f.another(deaf()).await;
+    let jobs = claim_many(&slow, NOW).await;
+    // The others take the jobs back; the slow one does not know yet.
+    let later = NOW.plus_ms(LEASE_MS + 1);
+    assert_eq!(f.store.advance(later).await.unwrap().rescued, MANY as u64);
+    let settled = slow.settle(all_completed(&jobs, NOW)).await.unwrap();
+    assert!(settled.iter().all(|s| *s == Settled::Stale));
+    let user = f.user().await;
+    assert_eq!(user.number("SELECT count(*) FROM tidegate.done").await, 0);
+    assert_eq!(f.store.totals().await.unwrap().ready, MANY as u64);
+    assert_eq!(slow.digest().await.unwrap(), f.store.digest().await.unwrap());
+}
+
+#[tokio::test]
+async fn marks_that_somebody_else_made_meanwhile_are_theirs() {
+    let f = filled(PgOptions::new()).await;
+    let slow = f.another(deaf()).await;
+    let jobs = claim_many(&slow, NOW).await;
+    let later = NOW.plus_ms(LEASE_MS + 1);
+    f.store.advance(later).await.unwrap();
+    let mut seen = vec![];
+    // What a worker left behind runs alone at first.
+    while seen.len() < MANY {
+        let again = claim(&f.store, MANY as u32, later).await.jobs;
+        assert!(!again.is_empty());
+        f.store.settle(all_completed(&again, later)).await.unwrap();
+        seen.extend(again);
+    }
+    let settled = slow.settle(all_completed(&jobs, NOW)).await.unwrap();
+    assert!(settled.iter().all(|s| *s == Settled::Stale));
+    let totals = slow.totals().await.unwrap();
+    assert_eq!((totals.completed, totals.ready, totals.running), (MANY as u64, 0, 0));
+    assert_eq!(slow.digest().await.unwrap(), f.store.digest().await.unwrap());
+}
+
+#[tokio::test]
+async fn somebody_who_is_far_behind_catches_up_before_it_holds_the_lock() {
+    let f = Fixture::new().await;
+    // Fails if many rows are asked for by somebody who holds the lock.
+    let watched = deaf().instead(
+        "log/after",
+        "SELECT version, stamp, next_seq, next_lease, now, changes FROM tidegate.log
+         WHERE version >= $1 AND 1 / (CASE WHEN $2::bigint > 100 AND EXISTS (
+             SELECT FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
+             WHERE l.pid = pg_backend_pid() AND c.relname = 'head' AND l.mode = 'RowShareLock'
+         ) THEN 0 ELSE 1 END) = 1
+         ORDER BY version LIMIT $2",
+    );
+    let other = f.another(watched).await;
+    for _ in 0..120 {
+        enqueue(&f.store, job("1")).await;
+    }
+    enqueue(&other, job("1")).await;
+    assert_eq!(other.totals().await.unwrap().ready, 121);
+    assert_eq!(other.digest().await.unwrap(), f.store.digest().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_compete_follow_each_other_and_lose_nothing() {
+    let f = Fixture::new().await;
+    f.store.enqueue((0..3_000).map(|_| job("1")).collect(), NOW).await.unwrap();
+    let mut crew = tokio::task::JoinSet::new();
+    for store in [f.store.clone(), f.another(PgOptions::new()).await, f.another(deaf()).await] {
+        crew.spawn(async move {
+            let mut completed = 0;
+            loop {
+                let jobs = claim(&store, MANY as u32, NOW).await.jobs;
+                if jobs.is_empty() {
+                    return (store, completed);
+                }
+                let settled = store.settle(all_completed(&jobs, NOW)).await.unwrap();
+                assert!(settled.iter().all(|s| *s == Settled::Applied(State::Completed)));
+                completed += jobs.len();
+            }
+        });
+    }
+    let mut completed = 0;
+    let mut digests = vec![];
+    while let Some(member) = crew.join_next().await {
+        let (store, n) = member.unwrap();
+        completed += n;
+        digests.push(store);
+    }
+    assert_eq!(completed, 3_000);
+    for store in digests {
+        assert_eq!(store.digest().await.unwrap(), f.store.digest().await.unwrap());
+    }
+}
