@@ -1,6 +1,7 @@
 //! What all requests of a server share.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use tidegate_core::codes::{self, Code, Fault};
 use tidegate_core::time::Timestamp;
@@ -38,6 +39,8 @@ pub(crate) struct App {
     /// Memory for bodies, in KiB.
     pub(crate) bodies: Arc<Semaphore>,
     pub(crate) long_polls: Semaphore,
+    /// Attempts settled since the pruner last looked.
+    pub(crate) settled: AtomicU64,
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) turnstile: Turnstile,
     pub(crate) hub: Arc<Hub>,

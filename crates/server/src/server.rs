@@ -83,6 +83,7 @@ impl Server {
             rates: per_second.map(Rates::new),
             bodies: Arc::new(Semaphore::new(limits.body_memory / 1024)),
             long_polls: Semaphore::new(limits.long_polls),
+            settled: std::sync::atomic::AtomicU64::new(0),
             streams: Arc::new(Semaphore::new(limits.streams)),
             turnstile: Turnstile::new(),
             tasks,

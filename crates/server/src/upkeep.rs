@@ -1,19 +1,18 @@
 //! What keeps the store in shape while the server runs.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate_core::time::Timestamp;
 use tidegate_store::params::Advanced;
-use tidegate_store::{Result, Store};
+use tidegate_store::{Pace, Result, Store};
+use tokio::time::Instant;
 
 use crate::app::App;
 
 /// Longest and shortest time between two looks at what is due.
 const ADVANCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(5));
-/// Finished jobs deleted in one step, and the pause after it: with more to delete, and without.
-const PRUNE: (usize, Duration, Duration) = (500, Duration::from_millis(100), Duration::from_secs(1));
-
 /// Time between two looks at the keys.
 const KEYS: Duration = Duration::from_secs(1);
 
@@ -62,17 +61,19 @@ pub(crate) async fn watch_keys(app: Arc<App>) {
     }
 }
 
-/// Deletes what is past its retention.
+/// Deletes what is past its retention, and keeps up with what is finished.
 pub(crate) async fn prune(app: Arc<App>) {
-    let mut pause = PRUNE.2;
+    let mut pace = Pace::default();
+    let mut pause = Pace::CALM;
     loop {
         tokio::time::sleep(pause).await;
-        pause = match app.store.prune(PRUNE.0, app.now()).await {
-            Ok(deleted) if deleted >= PRUNE.0 as u64 => PRUNE.1,
-            Ok(_) => PRUNE.2,
+        let began = Instant::now();
+        let finished = app.settled.swap(0, Ordering::Relaxed);
+        pause = match app.store.prune(pace.batch(), app.now()).await {
+            Ok(deleted) => pace.pause_after(deleted, began.elapsed(), finished),
             Err(error) => {
                 tracing::debug!(code = %error.code, "pruning was not possible: {error}");
-                PRUNE.2
+                Pace::CALM
             }
         };
     }

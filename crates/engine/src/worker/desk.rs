@@ -216,12 +216,6 @@ impl Desk {
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }
-
-    /// Whether all slots are in use or nearly so.
-    pub(crate) fn is_busy(&self) -> bool {
-        let inner = self.inner();
-        inner.running + inner.waiting >= self.slots
-    }
 }
 
 impl Inner {

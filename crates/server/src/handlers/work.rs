@@ -1,5 +1,6 @@
 //! What workers do: claim, settle, heartbeat, report.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate_core::codes;
@@ -153,6 +154,7 @@ pub(crate) async fn settle(call: Call) -> Answer {
         let within = |p: Problem| p.within(format!("/settlements/{i}"));
         settlements.push(settlement.into_settlement(call.now).map_err(within)?);
     }
+    call.app.settled.fetch_add(settlements.len() as u64, Ordering::Relaxed);
     let settle = Settle { settlements, now: call.now, seed: call.app.mint.seed() };
     let settled = call.done(call.store().settle(settle).await)?;
     ok(&SettleReply { settled: settled.into_iter().map(Settled::from).collect() })
