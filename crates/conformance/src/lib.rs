@@ -127,6 +127,7 @@ macro_rules! suite {
                 a_claim_that_leaves_takes_nothing_with_it,
                 a_claim_that_leaves_while_a_job_comes_gets_it_or_leaves_it_to_others,
                 a_standing_claim_comes_back_when_a_delay_ends,
+                a_standing_claim_hears_of_a_delay_that_was_set_later,
                 a_standing_claim_is_refused_like_any_other,
             }
             stalls {

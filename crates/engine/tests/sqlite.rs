@@ -4,10 +4,12 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate::{
-    Backoff, Context, Failure, Jitter, Job, RetryPolicy, State, Tidegate, Worker, codes, done, done_with,
+    Backoff, Context, Failure, Jitter, Job, QueueSettings, RetryPolicy, State, Tidegate, Worker, codes, done,
+    done_with,
 };
 
 #[derive(Debug, Serialize, Deserialize, Job)]
@@ -127,4 +129,40 @@ async fn an_idle_worker_is_woken_by_an_enqueue() {
     let (report, quick) = tokio::join!(run, feed);
     assert_eq!(report.unwrap().completed, 50);
     assert!(quick >= 45, "only {quick} of 50 were woken");
+}
+
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(kind = "single", queue = "single")]
+struct Single {
+    n: u32,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_had_no_room_is_asked_again_as_soon_as_it_has() {
+    const JOBS: u32 = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let tide = Tidegate::open(dir.path()).await.unwrap();
+    tide.register::<Single>().await.unwrap();
+    tide.register::<Task>().await.unwrap();
+    let settings = QueueSettings { worker_concurrency: Some(1), ..QueueSettings::default() };
+    tide.store().put_queue("single".parse().unwrap(), settings, tide.now()).await.unwrap();
+    tide.enqueue_many((0..JOBS).map(|n| tide.enqueue(Single { n }))).await.unwrap();
+    let (ran, all) = (Arc::new(AtomicU32::new(0)), Arc::new(tokio::sync::Notify::new()));
+    let handler = {
+        let (ran, all) = (ran.clone(), all.clone());
+        move |_: Single, _: Context| {
+            let (ran, all) = (ran.clone(), all.clone());
+            async move {
+                if ran.fetch_add(1, Ordering::Relaxed) + 1 == JOBS {
+                    all.notify_one();
+                }
+                done()
+            }
+        }
+    };
+    let worker = Worker::new(&tide).handle(handler).handle(async |_: Task, _: Context| done());
+    let running = worker.run_until(async move { all.notified().await });
+    // With a poll a second between any two of them it would take twice as long.
+    tokio::time::timeout(Duration::from_secs(20), running).await.expect("nobody waits for a poll").unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), JOBS);
 }

@@ -390,6 +390,11 @@ impl Session {
             None => true,
         };
         if !alive {
+            if !marks.is_empty() {
+                // Reviving commits, and nothing has decided on these marks: what they are about may be lost.
+                self.roll_back();
+                return self.try_begin(kind, tries + 1);
+            }
             self.revive()?;
             return Err(Behind::Lost);
         }
@@ -402,7 +407,8 @@ impl Session {
         }
         // Far behind: the rest is read without holding up anybody.
         self.roll_back();
-        self.foreseen = marks;
+        // Not with the marks again: they would be older than their time says.
+        drop(marks);
         while self.catch_up()? {}
         self.try_begin(kind, tries + 1)
     }

@@ -18,12 +18,14 @@ use tokio::sync::oneshot;
 
 use crate::SqliteStore;
 use crate::search::{Candidates, Rest, Search};
-use crate::writer::Traits;
+use crate::writer::{BRIEF_BYTES, Traits};
 
 #[async_trait]
 impl Jobs for SqliteStore {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
-        self.run(Traits::write(jobs.len(), now).by_jobs(), move |m| m.enqueue(jobs, now)).await
+        let mut traits = Traits::write(jobs.len(), now).by_jobs();
+        traits.brief &= jobs.iter().map(|job| job.payload.as_str().len()).sum::<usize>() <= BRIEF_BYTES;
+        self.run(traits, move |m| m.enqueue(jobs, now)).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed> {

@@ -20,7 +20,7 @@ use crate::readers::{self, Readers};
 use crate::rows::SqliteRows;
 use crate::schema::{self, WriterSettings};
 use crate::syncer::{Disk, Syncer};
-use crate::writer::{self, Desk, INBOX, Message, Operation, SqliteMachine, Task, Traits, Writer};
+use crate::writer::{self, Desk, INBOX, Message, Operation, SqliteMachine, Task, Traits, UnderWay, Writer};
 
 /// Name of the database in its data directory.
 pub(crate) const DATABASE: &str = "tidegate.db";
@@ -93,7 +93,7 @@ impl OpenOptions {
             path,
             inbox: Some(inbox),
             desk,
-            under_way: AtomicUsize::new(0),
+            under_way: Arc::default(),
             readers: Mutex::new(Some(readers)),
             thread: Mutex::new(Some(thread)),
             signals,
@@ -122,7 +122,7 @@ struct Inner {
     inbox: Option<mpsc::Sender<Message>>,
     desk: Desk,
     /// Operations that are not answered yet.
-    under_way: AtomicUsize,
+    under_way: Arc<AtomicUsize>,
     readers: Mutex<Option<Readers>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     signals: Signals,
@@ -165,10 +165,10 @@ impl SqliteStore {
         operation: impl FnOnce(&mut SqliteMachine) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (caller, answer) = oneshot::channel();
-        let mut task: Box<dyn Operation> = Box::new(Task::new(traits, operation, caller));
+        let (under_way, is_alone) = UnderWay::new(&self.inner.under_way);
+        let mut task: Box<dyn Operation> = Box::new(Task::new(traits, operation, caller, under_way));
         let inbox = self.inner.inbox.as_ref().ok_or_else(closed)?;
-        let under_way = UnderWay::new(&self.inner.under_way);
-        if traits.brief && under_way.is_alone {
+        if traits.brief && is_alone {
             match writer::do_at_once(&self.inner.desk, task) {
                 Ok(log_is_full) => {
                     if log_is_full {
@@ -228,25 +228,6 @@ impl SqliteStore {
             let _ = thread.join();
         }
         closed
-    }
-}
-
-/// An operation that is not answered yet, or given up.
-struct UnderWay<'a> {
-    count: &'a AtomicUsize,
-    /// There was no other when it began.
-    is_alone: bool,
-}
-
-impl<'a> UnderWay<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        Self { count, is_alone: count.fetch_add(1, Ordering::AcqRel) == 0 }
-    }
-}
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -24,6 +24,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -51,6 +52,9 @@ const GROUP_JOBS: usize = 20_000;
 
 /// Most jobs of an operation that its caller may do by itself: tens of microseconds on a thread that others share.
 const BRIEF_JOBS: usize = 16;
+
+/// Most bytes of payloads in it.
+pub(crate) const BRIEF_BYTES: usize = 64 << 10;
 
 /// Longest wait for callers that are expected back: a fraction of a commit.
 const GATHER: Duration = Duration::from_micros(150);
@@ -143,11 +147,35 @@ pub(crate) struct Task<T, F> {
     run: Option<F>,
     reply: Option<Result<T>>,
     caller: oneshot::Sender<Result<T>>,
+    /// Counted until it is answered, though its caller may be gone before.
+    _under_way: UnderWay,
 }
 
 impl<T, F> Task<T, F> {
-    pub(crate) fn new(traits: Traits, run: F, caller: oneshot::Sender<Result<T>>) -> Self {
-        Self { traits, run: Some(run), reply: None, caller }
+    pub(crate) fn new(
+        traits: Traits,
+        run: F,
+        caller: oneshot::Sender<Result<T>>,
+        under_way: UnderWay,
+    ) -> Self {
+        Self { traits, run: Some(run), reply: None, caller, _under_way: under_way }
+    }
+}
+
+/// An operation that is not answered yet.
+pub(crate) struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    /// One more. True if there was no other.
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> (Self, bool) {
+        let before = count.fetch_add(1, Ordering::AcqRel);
+        (Self(count.clone()), before == 0)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -206,7 +234,8 @@ pub(crate) type Desk = Arc<Mutex<Option<Writer>>>;
 /// if the thread is to copy the log.
 pub(crate) fn do_at_once(desk: &Desk, operation: Box<dyn Operation>) -> Result<bool, Box<dyn Operation>> {
     let Ok(mut at) = desk.try_lock() else { return Err(operation) };
-    let Some(writer) = at.as_mut().filter(|writer| writer.is_in_order()) else { return Err(operation) };
+    let now = operation.traits().now;
+    let Some(writer) = at.as_mut().filter(|writer| writer.is_in_order(now)) else { return Err(operation) };
     writer.serve_group(Message::Run(operation), None);
     Ok(writer.log_is_full())
 }
@@ -290,9 +319,11 @@ impl Writer {
         })
     }
 
-    /// Whether it can do something now.
-    fn is_in_order(&self) -> bool {
-        matches!(self.condition, Condition::Works(_)) && self.syncer.failure().is_none()
+    /// Whether it can do something now, without waiting for the disk and without more to do than was asked.
+    fn is_in_order(&self, now: Option<Timestamp>) -> bool {
+        let Condition::Works(machine) = &self.condition else { return false };
+        let on_time = now.is_none_or(|now| !machine.has_something_due(now));
+        on_time && !self.syncer.is_behind() && self.syncer.failure().is_none()
     }
 
     /// One group, of this message and of what is in the inbox. Returns the message that ended it, if there was one.
@@ -305,9 +336,10 @@ impl Writer {
             match first {
                 Message::Run(operation) => operation.answer(Some(&error)),
                 Message::Stand(_, stander) => Operation::answer(stander, Some(&error)),
-                // Nobody stands while the store is out of order.
                 Message::Withdraw(_) | Message::CopyLog | Message::Close { .. } => {}
             }
+            // Nobody stands while the store is out of order.
+            self.standing.take_all().for_each(|stander| stander.answer(Some(&error)));
             return None;
         }
         let Condition::Works(machine) = &mut self.condition else { return None };

@@ -111,6 +111,22 @@ pub async fn a_standing_claim_comes_back_when_a_delay_ends(w: &mut World) {
     w.finish(&claimed.jobs[0]).await;
 }
 
+pub async fn a_standing_claim_hears_of_a_delay_that_was_set_later(w: &mut World) {
+    let (_stay, leave) = oneshot::channel();
+    let store = w.store();
+    let (stood, id) = tokio::join!(biased; store.stand(by(w, "w1"), leave), async {
+        tokio::task::yield_now().await;
+        let mut job = w.job();
+        job.run_at = Some(w.now.plus_ms(20));
+        w.add(job).await
+    });
+    assert!(stood.expect("a standing claim is answered").claimed.jobs.is_empty(), "it is not due yet");
+    w.pass(20);
+    let claimed = stand_until_found(w.store(), by(w, "w1")).await;
+    assert_eq!(claimed.jobs[0].id, id);
+    w.finish(&claimed.jobs[0]).await;
+}
+
 pub async fn a_standing_claim_is_refused_like_any_other(w: &mut World) {
     let (_stay, leave) = oneshot::channel();
     let code = refused(w.store().stand(w.claim_on(&["nowhere"], 1), leave).await);

@@ -129,6 +129,10 @@ impl Producer<'_> {
             lease_ms: self.shared.lease_ms,
             now: self.shared.tide.now(),
         };
+        // A queue without room is left out: it must be asked for as soon as there is.
+        if claim.queues.len() < self.shared.queues.len() && !self.shared.desk.ring_on_room(&room) {
+            return Ok(Next::Again);
+        }
         let Stood { claimed, since } =
             if self.shared.until_idle { self.claim(claim).await? } else { self.stand(claim).await? };
         self.wakeup = claimed.next_wakeup;

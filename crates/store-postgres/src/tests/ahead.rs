@@ -73,6 +73,19 @@ async fn marks_of_a_lost_lease_are_taken_back() {
 }
 
 #[tokio::test]
+async fn marks_of_what_a_crash_forgot_do_not_come_back_with_the_server() {
+    let f = filled(PgOptions::new()).await;
+    let jobs = claim_many(&f.store, NOW).await;
+    // What a crash of the server does: tables without a log are empty, and the last claims are forgotten.
+    let user = f.user().await;
+    user.run("TRUNCATE tidegate.alive; DELETE FROM tidegate.leases").await;
+    let settled = f.store.settle(all_completed(&jobs, NOW)).await.unwrap();
+    assert!(settled.iter().all(|s| *s == Settled::Stale));
+    assert_eq!(user.number("SELECT count(*) FROM tidegate.done").await, 0);
+    assert_eq!(f.store.totals().await.unwrap().ready, MANY as u64);
+}
+
+#[tokio::test]
 async fn marks_that_somebody_else_made_meanwhile_are_theirs() {
     let f = filled(PgOptions::new()).await;
     let slow = f.another(deaf()).await;

@@ -126,6 +126,11 @@ impl<R: Rows> Machine<R> {
         self.memory.signals.work
     }
 
+    /// Whether time alone has something to do by now: jobs that are due, leases that have ended.
+    pub fn has_something_due(&self, now: Timestamp) -> bool {
+        [self.memory.next_due, self.memory.leases.next_expiry()].into_iter().flatten().any(|at| at <= now)
+    }
+
     /// What to signal after the commit; empty until the next operation.
     pub fn take_signals(&mut self) -> PendingSignals {
         std::mem::take(&mut self.memory.signals)

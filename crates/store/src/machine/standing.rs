@@ -7,10 +7,11 @@
 //! of it is not tried, unless it was that worker's process that was held back.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use tidegate_core::ids::QueueName;
 use tidegate_core::time::Timestamp;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::Machine;
@@ -23,11 +24,11 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct Stander {
     claim: Claim,
-    /// Told once, when the claim begins to wait: the time at which it should be asked again without a signal.
-    began: Option<oneshot::Sender<Option<Timestamp>>>,
-    caller: oneshot::Sender<Result<Stood>>,
+    /// Told whenever it found nothing: the time at which it should be asked again without a signal.
+    alarm: watch::Sender<Option<Timestamp>>,
+    caller: oneshot::Sender<Result<Claimed>>,
     /// What it got, once it need not stand any longer.
-    reply: Option<Result<Stood>>,
+    reply: Option<Result<Claimed>>,
 }
 
 /// The same claim, where its worker waits.
@@ -35,17 +36,19 @@ pub struct Stander {
 pub struct StanderHandle {
     now: Timestamp,
     asked: Instant,
-    began: oneshot::Receiver<Option<Timestamp>>,
-    answer: oneshot::Receiver<Result<Stood>>,
+    lease_ms: i64,
+    alarm: watch::Receiver<Option<Timestamp>>,
+    answer: oneshot::Receiver<Result<Claimed>>,
 }
 
 impl Stander {
     /// A claim and its worker's end.
     pub fn new(claim: Claim) -> (Self, StanderHandle) {
-        let (began, told) = oneshot::channel();
+        let (alarm, told) = watch::channel(None);
         let (caller, answer) = oneshot::channel();
-        let handle = StanderHandle { now: claim.now, asked: Instant::now(), began: told, answer };
-        (Self { claim, began: Some(began), caller, reply: None }, handle)
+        let (now, lease_ms) = (claim.now, claim.lease_ms);
+        let handle = StanderHandle { now, asked: Instant::now(), lease_ms, alarm: told, answer };
+        (Self { claim, alarm, caller, reply: None }, handle)
     }
 
     /// The caller's time.
@@ -62,7 +65,7 @@ impl Stander {
     pub fn answer(self, undone: Option<&Error>) {
         let reply = match undone {
             Some(error) => Err(error.clone()),
-            None => self.reply.unwrap_or_else(|| Ok(nothing())),
+            None => self.reply.unwrap_or_else(|| Ok(Claimed::default())),
         };
         // A worker that has gone away needs no answer.
         let _ = self.caller.send(reply);
@@ -77,17 +80,14 @@ impl Stander {
     fn ask<R: Rows>(&mut self, machine: &mut Machine<R>, now: Timestamp) -> Result<bool> {
         // By the machine's clock, not by the one of the moment the claim began to stand.
         self.claim.now = self.claim.now.max(now);
-        let since = Instant::now();
         match machine.claim(self.claim.clone()) {
             Ok(claimed) if claimed.jobs.is_empty() => {
-                if let Some(began) = self.began.take() {
-                    // A worker that has gone away need not be told.
-                    let _ = began.send(claimed.next_wakeup);
-                }
+                self.alarm
+                    .send_if_modified(|at| std::mem::replace(at, claimed.next_wakeup) != claimed.next_wakeup);
                 return Ok(false);
             }
             Err(error) if !error.is_refusal() => return Err(error),
-            reply => self.reply = Some(reply.map(|claimed| Stood { claimed, since })),
+            reply => self.reply = Some(reply),
         }
         Ok(true)
     }
@@ -106,20 +106,37 @@ impl StanderHandle {
         withdraw: impl Future<Output = Result<()>>,
         lost: impl Fn() -> Error,
     ) -> Result<Stood> {
-        let Self { now, asked, began, mut answer } = self;
+        let Self { now, asked, lease_ms, mut alarm, mut answer } = self;
         let named = async {
-            // Gone without a word: it was answered at once.
-            let at = began.await.ok().flatten();
-            sleep_until(at.map(|at| asked + wait_until(at, now))).await;
+            loop {
+                let at = *alarm.borrow_and_update();
+                tokio::select! {
+                    () = sleep_until(at.map(|at| asked + wait_until(at, now))) => return,
+                    changed = alarm.changed() => if changed.is_err() {
+                        // It was answered, or is about to be.
+                        std::future::pending::<()>().await;
+                    },
+                }
+            }
         };
-        tokio::select! {
+        let first = tokio::select! {
             biased;
-            answer = &mut answer => return answer.unwrap_or_else(|_| Err(lost())),
-            _ = leave => {}
-            () = named => {}
-        }
-        withdraw.await?;
-        answer.await.unwrap_or_else(|_| Err(lost()))
+            answer = &mut answer => Some(answer),
+            _ = leave => None,
+            () = named => None,
+        };
+        let claimed = if let Some(claimed) = first {
+            claimed
+        } else {
+            withdraw.await?;
+            answer.await
+        };
+        let claimed = claimed.unwrap_or_else(|_| Err(lost()))?;
+        // The lease runs from the reading of the clock by which it was granted, which is the one this claim began with plus
+        // the time since, or an older one.
+        let granted = claimed.lease.map_or(0, |lease| lease.until.plus_ms(-lease_ms).since(now));
+        let since = (asked + Duration::from_millis(granted.max(0) as u64)).min(Instant::now());
+        Ok(Stood { claimed, since })
     }
 }
 
@@ -206,8 +223,4 @@ impl Standing {
     pub fn take_all(&mut self) -> impl Iterator<Item = Stander> + use<> {
         std::mem::take(&mut self.lines).into_iter().flat_map(|line| line.standers).map(|(_, stander)| stander)
     }
-}
-
-fn nothing() -> Stood {
-    Stood { claimed: Claimed::default(), since: Instant::now() }
 }

@@ -61,13 +61,15 @@ impl<R: Rows> Machine<R> {
         Ok(due.len() as u64)
     }
 
-    /// Deletes up to `limit` finished jobs that are past their retention, and unique keys whose period is over.
+    /// Deletes up to `limit` finished jobs that are past their retention, and unique keys whose period is over. Returns how
+    /// many of both.
     pub fn prune(&mut self, limit: usize, now: Timestamp) -> Result<u64> {
         let now = self.tick(now)?;
-        let mut left = limit;
-        left -= (self.rows.expire_uniques(now, left)? as usize).min(left);
+        // Neither may use up what the other needs.
+        let expired = self.rows.expire_uniques(now, limit.div_ceil(2))?;
+        let mut left = limit.saturating_sub(expired as usize);
         let queues: Vec<_> = self.memory.names.queues().map(|(_, id)| id).collect();
-        let mut pruned = 0;
+        let mut pruned = expired;
         for queue in queues {
             if left == 0 {
                 break;
