@@ -6,6 +6,7 @@
 
 pub mod codes;
 pub mod failure;
+pub mod gates;
 pub mod ids;
 pub mod job;
 pub mod lanes;

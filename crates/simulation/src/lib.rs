@@ -14,6 +14,7 @@ mod actors;
 mod acts;
 mod check;
 pub mod faults;
+pub mod gates;
 pub mod plane;
 mod scenario;
 mod world;

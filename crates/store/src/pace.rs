@@ -9,13 +9,16 @@ use std::time::Duration;
 /// Fewest, first and most jobs deleted in one step.
 const BATCH: (usize, usize, usize) = (100, 500, 5_000);
 /// What a step should take.
-const STEP: Duration = Duration::from_millis(3);
+const STEP: Duration = Duration::from_millis(1);
 /// Pause while there is nothing to delete.
 const CALM: Duration = Duration::from_secs(1);
 /// Shortest pause between two steps: others get their turn.
 const SHORTEST: Duration = Duration::from_millis(2);
-/// How many times as long as a step the pause after it is: an eighth of the time goes to deleting.
-const GENTLE: u32 = 7;
+/// Longest pause while there is more to delete.
+const LONGEST: Duration = Duration::from_millis(250);
+/// How many times as long as a step the pause after it is: one part in 32 of the time goes to deleting. Half a second of
+/// falling behind goes by before that is given up: a burst is absorbed, not paid for twice.
+const GENTLE: u32 = 31;
 
 /// How much to delete next, and when.
 #[derive(Debug, Clone)]
@@ -45,7 +48,7 @@ impl Pace {
             *self = Self::default();
             return CALM;
         }
-        let pause = took.saturating_mul(self.times).clamp(SHORTEST, CALM);
+        let pause = took.saturating_mul(self.times).clamp(SHORTEST, LONGEST);
         // With something to spare, or what was left behind would stay for ever.
         let falls_behind = finished + finished / 2 >= deleted;
         if falls_behind && self.times == 0 {
@@ -90,7 +93,7 @@ mod tests {
     fn it_keeps_up_with_what_is_finished_even_if_each_step_waits_in_line() {
         for per_s in [10.0, 1_000.0, 50_000.0, 70_000.0] {
             let (left, _) = run(|jobs| Duration::from_micros(50_000 + jobs as u64), 0, per_s);
-            assert!((left as f64) < 4.0 * per_s + 10_000.0, "{left} left at {per_s}/s");
+            assert!((left as f64) < 15.0 * per_s + 10_000.0, "{left} left at {per_s}/s");
         }
     }
 
@@ -98,7 +101,7 @@ mod tests {
     fn what_was_left_behind_is_deleted_in_short_steps() {
         let (left, longest) = run(|jobs| Duration::from_micros(4 * jobs as u64), 1_000_000, 100.0);
         assert!(longest <= 2 * STEP, "a step held others up for {longest:?}");
-        assert!(left < 500_000, "{left} left after a minute");
+        assert!(left < 700_000, "{left} left after a minute");
     }
 
     #[test]
@@ -107,7 +110,7 @@ mod tests {
         assert_eq!(pace.pause_after(3, STEP, 1_000), CALM);
         assert_eq!(
             pace.pause_after(500, Duration::from_mins(1), 0),
-            CALM,
+            LONGEST,
             "a step that waited for an outage"
         );
     }

@@ -1,0 +1,444 @@
+//! The admission: all gates of a call, all or nothing, in one step.
+
+use super::breaker::{Asker, Vote};
+use super::call::{Call, PERMIT_LEASE};
+use super::compiled::{Compiled, Rule};
+use super::config::Unit;
+use super::level::{Charge, Mark};
+use super::line::Ticket;
+use super::partition::{Lease, NONE, Partition, Place};
+use super::pool::Ahead;
+use super::quota::Usage;
+use super::reply::{Admission, Admitted, Because, Never, Refused, Wait};
+use super::scope::{GateState, Scope};
+use super::units::{Micros, Points};
+use super::{MAX_SCOPES, Part};
+
+/// Who is refused, by what, until when.
+struct Refusals {
+    /// The gate that lets the call in last.
+    gate: usize,
+    because: Because,
+    retry_at: Micros,
+    /// The latest time per scope; 0: the scope lets it pass.
+    scopes: [Micros; MAX_SCOPES],
+}
+
+/// A call on its way through the gates.
+struct Passage<'a> {
+    set: &'a Compiled,
+    call: &'a Call,
+    t: Micros,
+    level: u8,
+    ids: [u32; MAX_SCOPES],
+    ahead: [Ahead; MAX_SCOPES],
+    arrived: Micros,
+    place: Option<u32>,
+}
+
+fn units(unit: Unit, call: &Call) -> i64 {
+    match unit {
+        Unit::Calls => 1,
+        Unit::Cost => call.cost.0,
+    }
+}
+
+/// Units of the calls ahead: at most, and about.
+fn units_ahead(unit: Unit, ahead: Ahead) -> (i64, i64) {
+    match unit {
+        Unit::Calls => (i64::from(ahead.count), i64::from(ahead.count)),
+        Unit::Cost => (ahead.cost, ahead.likely),
+    }
+}
+
+impl Partition {
+    /// Asks all gates of the call at once. Nothing is reserved unless all let it pass.
+    pub fn admit(&mut self, set: &Compiled, now: Micros, call: &Call) -> Admission {
+        let t = self.clock(now);
+        let mut touched = Vec::new();
+        let (purging, _) = self.purge(set, t, &mut touched);
+        if let Some(reply) = self.known_holder(set, t, call, &mut touched) {
+            return reply;
+        }
+        if purging {
+            return self.purging(set, t);
+        }
+        let valid = (0..=Points::MAX.0).contains(&call.cost.0) && PERMIT_LEASE.contains(&call.lease);
+        if !valid {
+            return self.refuse(set, t, call, None, Never::Invalid);
+        }
+        if call.deadline.is_some_and(|d| d + self.offset <= t) {
+            return self.refuse(set, t, call, None, Never::Deadline);
+        }
+        let ids = self.resolve(set, &call.target, t);
+        self.advance(set, &ids, t);
+        if let Some((gate, never)) = self.never(set, &ids, call) {
+            return self.refuse(set, t, call, Some(gate), never);
+        }
+        let passage = self.passage(set, call, t, ids);
+        match self.ask(&passage) {
+            None => self.commit(&passage, touched),
+            Some(refusals) => self.keep_place(&passage, &refusals),
+        }
+    }
+
+    /// A holder that has a lease already: the same permit again, or an end of the old one.
+    fn known_holder(
+        &mut self,
+        set: &Compiled,
+        t: Micros,
+        call: &Call,
+        touched: &mut Vec<u32>,
+    ) -> Option<Admission> {
+        let at = *self.index.leases.get(&call.holder)?;
+        let lease = self.leases.get(at)?;
+        if lease.ends <= t {
+            self.lapse(set, t, at, touched);
+            return None;
+        }
+        match call.ask.cmp(&lease.ask) {
+            std::cmp::Ordering::Equal => {
+                let permit = self.permit(lease);
+                Some(Admission::Admitted(Admitted { permit, remaining: 0, woken: Vec::new() }))
+            }
+            std::cmp::Ordering::Less => {
+                let refused = Refused { gate: set.line_name.clone(), because: Never::StaleAsk };
+                Some(Admission::Refused(refused))
+            }
+            std::cmp::Ordering::Greater => {
+                let charge = Charge { cost: lease.cost, actual: Some(0), throttled: false };
+                self.end_call(set, t, at, Vote::Neutral, charge);
+                self.index.leases.remove(&call.holder);
+                self.give_back(set, at, touched);
+                None
+            }
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        set: &Compiled,
+        t: Micros,
+        call: &Call,
+        gate: Option<usize>,
+        because: Never,
+    ) -> Admission {
+        if let Some(at) = self.index.places.get(&call.holder).copied() {
+            self.remove_place(set, t, at, false, &mut Vec::new());
+        }
+        let gate = gate.map_or(&set.line_name, |g| &set.gates[g].name).clone();
+        Admission::Refused(Refused { gate, because })
+    }
+
+    fn advance(&mut self, set: &Compiled, ids: &[u32; MAX_SCOPES], t: Micros) {
+        for (s, id) in ids.iter().enumerate().filter(|(_, id)| **id != NONE) {
+            let Some(scope) = self.scopes.get_mut(*id) else { continue };
+            for (state, gate) in scope.gates.iter_mut().zip(&set.scopes[s].gates) {
+                state.advance(set.gates[*gate].rule(&scope.key), t);
+            }
+        }
+    }
+
+    /// Whether some gate will never let this call pass.
+    fn never(&self, set: &Compiled, ids: &[u32; MAX_SCOPES], call: &Call) -> Option<(usize, Never)> {
+        for (i, gate) in set.gates.iter().enumerate().filter(|(i, _)| set.enabled(*i)) {
+            let Some(scope) = self.scopes.get(ids[gate.scope]) else { continue };
+            let (cost, capacity) = match (&scope.gates[gate.at], gate.rule(&scope.key)) {
+                (GateState::Smooth(_), Rule::Smooth(r)) => (units(r.unit, call), r.burst),
+                (GateState::Window(_), Rule::Window(r)) => (units(r.unit, call), r.max),
+                (GateState::Level(level), Rule::Level(r)) => {
+                    (call.cost.0, level.never(r, call.cost.0).unwrap_or(i64::MAX))
+                }
+                (GateState::Quota(_), Rule::Quota(r)) => (call.cost.0, r.cost.map_or(i64::MAX, |w| w.max)),
+                _ => continue,
+            };
+            if cost > capacity {
+                return Some((i, Never::CostAboveCapacity { cost, capacity }));
+            }
+        }
+        None
+    }
+
+    fn passage<'a>(
+        &self,
+        set: &'a Compiled,
+        call: &'a Call,
+        t: Micros,
+        ids: [u32; MAX_SCOPES],
+    ) -> Passage<'a> {
+        let level = set.level(call.priority);
+        let mut ahead = [Ahead::default(); MAX_SCOPES];
+        if self.places.len() == 0 {
+            return Passage {
+                set,
+                call,
+                t,
+                level,
+                ids,
+                ahead,
+                arrived: self.arrival(set, call, t),
+                place: None,
+            };
+        }
+        let place = self.index.places.get(&call.holder).copied();
+        let kept = place.and_then(|at| self.places.get(at));
+        let arrived = kept.map_or_else(|| self.arrival(set, call, t), |p| p.arrived);
+        let newcomer = Ticket {
+            place: NONE,
+            seq: kept.map_or(u64::MAX, |p| p.seq),
+            level: kept.map_or(level, |p| p.level),
+            cost: call.cost.0,
+            arrived,
+            tenant: call.target.part(Part::Tenant),
+        };
+        for (s, id) in ids.iter().enumerate() {
+            let Some(scope) = self.scopes.get(*id).filter(|s| !s.line.is_empty()) else { continue };
+            let how = Self::manner(set, s, t);
+            ahead[s] = match (kept, place) {
+                (Some(p), Some(at)) if p.stands[s].is_some_and(|(here, _)| here == *id) => {
+                    let Some((_, spot)) = p.stands[s] else { continue };
+                    scope.line.ahead_of(how, p.ticket(at), spot)
+                }
+                _ => scope.line.ahead_of_new(how, newcomer),
+            };
+        }
+        Passage { set, call, t, level: newcomer.level, ids, ahead, arrived, place }
+    }
+
+    fn arrival(&self, set: &Compiled, call: &Call, t: Micros) -> Micros {
+        let since = call.since.map(|s| s + self.offset).filter(|s| *s <= t && t - *s <= set.line.max_wait);
+        since.unwrap_or(t)
+    }
+
+    /// Asks every gate; writes nothing.
+    fn ask(&self, p: &Passage<'_>) -> Option<Refusals> {
+        let mut found: Option<Refusals> = None;
+        for (i, gate) in p.set.gates.iter().enumerate().filter(|(i, _)| p.set.enabled(*i)) {
+            let Some(scope) = self.scopes.get(p.ids[gate.scope]) else { continue };
+            let rule = gate.rule(&scope.key);
+            let Some((because, retry_at)) = check(p, scope, gate.scope, &scope.gates[gate.at], rule) else {
+                continue;
+            };
+            let found = found.get_or_insert(Refusals { gate: i, because, retry_at, scopes: [0; MAX_SCOPES] });
+            if retry_at > found.retry_at {
+                (found.gate, found.because, found.retry_at) = (i, because, retry_at);
+            }
+            found.scopes[gate.scope] = found.scopes[gate.scope].max(retry_at);
+        }
+        found
+    }
+
+    fn commit(&mut self, p: &Passage<'_>, mut touched: Vec<u32>) -> Admission {
+        let (set, call, t) = (p.set, p.call, p.t);
+        touched.clear();
+        if let Some(place) = p.place {
+            self.remove_place(set, t, place, true, &mut touched);
+        }
+        self.fence = (self.fence + 1).max(t);
+        let (mut held, mut probes, mut mark, mut remaining) =
+            (0u32, 0u32, Mark::default(), i64::from(u32::MAX));
+        for id in p.ids.iter().filter(|id| **id != NONE) {
+            if let Some(scope) = self.scopes.get_mut(*id) {
+                scope.live += 1;
+            }
+        }
+        for (i, gate) in set.gates.iter().enumerate().filter(|(i, _)| set.enabled(*i)) {
+            let Some(scope) = self.scopes.get_mut(p.ids[gate.scope]) else { continue };
+            let live = scope.live;
+            let left = match (&mut scope.gates[gate.at], gate.rule(&scope.key)) {
+                (GateState::Smooth(g), Rule::Smooth(r)) => {
+                    let units = units(r.unit, call);
+                    g.spend(r, units);
+                    g.remaining(r, units.max(1))
+                }
+                (GateState::Window(g), Rule::Window(r)) => {
+                    let units = units(r.unit, call);
+                    if units > 0 {
+                        g.spend(r, t, units);
+                    }
+                    g.remaining(r, units.max(1))
+                }
+                (GateState::Level(g), Rule::Level(_)) => {
+                    mark = g.spend(call.cost.0);
+                    g.remaining(call.cost.0)
+                }
+                (GateState::Pool(g), Rule::Pool(r)) => {
+                    g.take(usize::from(p.level));
+                    i64::from(g.free(r))
+                }
+                (GateState::Breaker(g), Rule::Breaker(r)) => {
+                    probes |= u32::from(g.pass(r, t, self.fence)) << i;
+                    g.remaining(r)
+                }
+                (GateState::Quota(g), Rule::Quota(r)) => {
+                    g.spend(r, t, call.cost.0);
+                    g.remaining(r, live, call.cost.0)
+                }
+                _ => continue,
+            };
+            held |= 1 << i;
+            remaining = remaining.min(left);
+        }
+        let lease = Lease {
+            target: call.target.clone(),
+            holder: call.holder,
+            fence: self.fence,
+            ask: call.ask,
+            level: p.level,
+            process: call.process,
+            cost: call.cost.0,
+            length: call.lease,
+            admitted_at: t,
+            use_by: t + set.use_by,
+            ends: t + call.lease,
+            mark,
+            scopes: p.ids,
+            held,
+            probes,
+            quarantined: false,
+        };
+        let permit = self.permit(&lease);
+        self.insert_lease(lease);
+        // Where time alone decides, everybody has been told the time; elsewhere the next one may fit already.
+        touched.retain(|id| {
+            let rule = self.scopes.get(*id).map(|s| &set.scopes[s.rule]);
+            rule.is_some_and(|r| r.has_pool || r.has_other)
+        });
+        let woken = self.wake(set, &mut touched, 1);
+        Admission::Admitted(Admitted { permit, remaining: remaining as u32, woken })
+    }
+
+    /// Nothing was reserved; the call may keep a place in line.
+    fn keep_place(&mut self, p: &Passage<'_>, refusals: &Refusals) -> Admission {
+        let (set, t) = (p.set, p.t);
+        let gate = set.gates[refusals.gate].name.clone();
+        let binding = binding(set, &refusals.scopes);
+        let stands = (1 << binding) | set.scopes[binding].narrower;
+        let full = self.scopes.get(p.ids[binding]).is_some_and(|s| s.line.len() >= set.line.max);
+        let late = p.call.deadline.is_some_and(|d| refusals.retry_at >= d + self.offset);
+        let wanted = p.call.place && !late;
+        let mut reply = Wait {
+            gate,
+            because: refusals.because,
+            retry_at: refusals.retry_at - self.offset,
+            position: None,
+            arrived: p.arrived - self.offset,
+        };
+        let at = match p.place {
+            Some(at) if wanted => at,
+            Some(at) => {
+                self.remove_place(set, t, at, false, &mut Vec::new());
+                return Admission::Wait(reply);
+            }
+            None if !wanted => return Admission::Wait(reply),
+            None if full => {
+                let waiting = self.scopes.get(p.ids[binding]).map_or(0, |s| s.line.len());
+                reply.because = Because::QueueFull { waiting };
+                return Admission::Wait(reply);
+            }
+            None => {
+                self.note_violation(p, refusals);
+                self.new_place(p)
+            }
+        };
+        for s in 0..set.scopes.len() {
+            let wanted = stands & (1 << s) != 0 && p.ids[s] != NONE;
+            let stood = self.places.get(at).and_then(|place| place.stands[s]).map(|(id, _)| id);
+            match (wanted, stood) {
+                (true, Some(id)) if id == p.ids[s] => {}
+                (true, _) => {
+                    let _ = self.unstand(set, t, at, s, false);
+                    self.stand(set, t, at, s, p.ids[s]);
+                }
+                (false, _) => {
+                    let _ = self.unstand(set, t, at, s, false);
+                }
+            }
+        }
+        if let Some(place) = self.places.get_mut(at) {
+            place.retry_at = refusals.retry_at;
+            place.gate = reply.gate.clone();
+        }
+        self.place_until(at, refusals.retry_at + set.line.grace);
+        reply.position = Some(p.ahead[binding].count + 1);
+        Admission::Wait(reply)
+    }
+
+    fn new_place(&mut self, p: &Passage<'_>) -> u32 {
+        self.seq += 1;
+        self.insert_place(Place {
+            target: p.call.target.clone(),
+            holder: p.call.holder,
+            seq: self.seq,
+            level: p.level,
+            cost: p.call.cost.0,
+            arrived: p.arrived,
+            retry_at: p.t,
+            ends: p.t,
+            gate: p.set.line_name.clone(),
+            stands: [None; MAX_SCOPES],
+        })
+    }
+
+    fn note_violation(&mut self, p: &Passage<'_>, refusals: &Refusals) {
+        let gate = &p.set.gates[refusals.gate];
+        if let Some(scope) = self.scopes.get_mut(p.ids[gate.scope])
+            && let GateState::Quota(quota) = &mut scope.gates[gate.at]
+        {
+            quota.violated(refusals.because);
+        }
+    }
+}
+
+/// In whose line a refused call stands: the narrowest that refuses it, the latest of those.
+fn binding(set: &Compiled, scopes: &[Micros; MAX_SCOPES]) -> usize {
+    let refusing = scopes.iter().enumerate().fold(0u8, |bits, (s, at)| bits | u8::from(*at > 0) << s);
+    let mut best = (0, 0);
+    for (s, at) in scopes.iter().enumerate().take(set.scopes.len()) {
+        if *at > best.1 && set.scopes[s].narrower & refusing == 0 {
+            best = (s, *at);
+        }
+    }
+    best.0
+}
+
+/// What one gate says.
+fn check(
+    passage: &Passage<'_>,
+    scope: &Scope,
+    number: usize,
+    state: &GateState,
+    rule: &Rule,
+) -> Option<(Because, Micros)> {
+    let (call, ahead, t) = (passage.call, passage.ahead[number], passage.t);
+    if scope.cool_until > t && rule.is_rate() {
+        return Some((Because::CoolingDown, scope.cool_until));
+    }
+    match (state, rule) {
+        (GateState::Smooth(g), Rule::Smooth(r)) => {
+            let own = units(r.unit, call);
+            g.check(r, own, units_ahead(r.unit, ahead))
+        }
+        (GateState::Window(g), Rule::Window(r)) => {
+            let own = units(r.unit, call);
+            let at = g.check(r, t, own, units_ahead(r.unit, ahead))?;
+            Some((g.because(r, own), at))
+        }
+        (GateState::Level(g), Rule::Level(_)) => g.check(call.cost.0, (ahead.cost, ahead.likely)),
+        (GateState::Pool(g), Rule::Pool(r)) => g.check(r, t, usize::from(passage.level), ahead),
+        (GateState::Breaker(g), Rule::Breaker(r)) => {
+            g.check(r, t, Asker { process: call.process, live: scope.live, ahead: ahead.count })
+        }
+        (GateState::Quota(g), Rule::Quota(r)) => {
+            let usage = Usage {
+                live: scope.live,
+                waiting: scope.line.len(),
+                ahead: ahead.count,
+                cost: call.cost.0,
+                cost_ahead: (ahead.cost, ahead.likely),
+            };
+            g.check(r, t, usage)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,225 @@
+-- Leases: fence, ask, level, process, cost, length, admitted_at, use_by, ends, mark (what a reported level compares),
+-- shut (in quarantine), parts of the target, held gates, probes, counted scopes.
+local leases = {} -- those that were read, by their key; false: there is none
+
+local function set_of(list)
+  local set = {}
+  for _, id in ipairs(list) do set[id] = true end
+  return set
+end
+
+local function read_lease(key, holder, raw)
+  if not raw then
+    leases[key] = false
+    return false
+  end
+  local r = cmsgpack.unpack(raw)
+  local lease = {
+    fence = r[1], ask = r[2], level = r[3], process = r[4], cost = r[5], length = r[6], admitted_at = r[7], use_by = r[8],
+    ends = r[9], mark = r[10], shut = r[11], parts = r[12], held = set_of(r[13]), probes = set_of(r[14]),
+    counted = set_of(r[15]), holder = holder, key = key, raw = r,
+  }
+  leases[key] = lease
+  return lease
+end
+
+local function write_lease(lease)
+  local r = lease.raw
+  r[9], r[11] = lease.ends, lease.shut
+  leases[lease.key] = lease
+  put(lease.key, cmsgpack.pack(r))
+end
+
+local function live_key(holder) return P .. ':l:' .. holder end
+local function shut_key(fence) return P .. ':h:' .. text(fence) end
+local function end_name(lease) return member(lease.fence, (lease.shut == 1 and 'h' or 'l') .. lease.holder) end
+
+local function lease_of(key, holder)
+  local lease = leases[key]
+  if lease == nil then lease = read_lease(key, holder, redis.call('GET', key)) end
+  return lease
+end
+
+local function end_at(lease)
+  redis.call('ZADD', P .. ':e', text(lease.ends), end_name(lease))
+  if H[5] == 0 or lease.ends < H[5] then H[5] = lease.ends end
+  H.lease_added = (H.lease_added or 0) + 1
+end
+
+local function scope_of(lease, s)
+  local key = key_of(C.scopes[s], lease.parts)
+  if not key then return nil end
+  local sc = scope(s, key)
+  sc.dirty = true
+  return sc
+end
+
+-- Buckets and breakers hear that a call is over, without an observation and without an opinion.
+local function end_call(lease, actual)
+  for _, gate in ipairs(C.gates) do
+    if (gate.k == 'level' or gate.k == 'breaker') and lease.held[gate.id] then
+      local sc = scope_of(lease, gate.s)
+      if sc then
+        local g, r = gate_state(sc, gate), settings(gate, sc.key)
+        if gate.k == 'level' then
+          level_advance(g, r)
+          level_settle(g, lease.mark, lease.cost, actual, false, nil)
+        else
+          breaker_hear(g, r, lease.process, lease.fence, lease.probes[gate.id], 'neutral')
+        end
+      end
+    end
+  end
+end
+
+local function holds_pool(lease)
+  for _, gate in ipairs(C.gates) do
+    if gate.k == 'pool' and lease.held[gate.id] then return true end
+  end
+  return false
+end
+
+local function forget_lease(lease)
+  redis.call('DEL', lease.key)
+  redis.call('ZREM', P .. ':e', end_name(lease))
+  leases[lease.key] = false
+  H[7] = H[7] - 1
+  if lease.shut == 1 then H[8] = H[8] - 1 end
+  if H[7] == 0 then H[5] = 0 end
+end
+
+-- Takes a lease away and gives back its slots.
+local function give_back(lease, touched)
+  forget_lease(lease)
+  for _, gate in ipairs(C.gates) do
+    if gate.k == 'pool' and lease.held[gate.id] then
+      local sc = scope_of(lease, gate.s)
+      if sc then pool_take(gate_state(sc, gate), lease.level, -1) end
+    end
+  end
+  for s, rule in ipairs(C.scopes) do
+    if lease.counted[rule.id] then
+      local sc = scope_of(lease, s)
+      if sc then
+        sc.live = max(sc.live - 1, 0)
+        if sc.count > 0 then touched[#touched + 1] = sc end
+      end
+    end
+  end
+end
+
+local function quarantine(lease, till)
+  redis.call('DEL', lease.key)
+  redis.call('ZREM', P .. ':e', end_name(lease))
+  leases[lease.key] = false
+  lease.shut, lease.ends, lease.key = 1, till, shut_key(lease.fence)
+  H[8] = H[8] + 1
+  write_lease(lease)
+  end_at(lease)
+end
+
+-- A lease has come to its end without being settled.
+local function lapse(lease, touched)
+  if lease.shut == 0 then
+    local ends = lease.ends
+    end_call(lease, false)
+    if C.quarantine > 0 and holds_pool(lease) then return quarantine(lease, ends + C.quarantine) end
+  end
+  give_back(lease, touched)
+end
+
+-- Clears away what has lapsed, up to a bound; whether more is due, and how many went.
+local function purge(touched)
+  local gone = 0
+  if H[5] ~= 0 and H[5] <= t then
+    local left = BATCH
+    while left > 0 do
+      local due = redis.call('ZRANGEBYSCORE', P .. ':e', '-inf', text(t), 'LIMIT', 0, left)
+      if #due == 0 then break end
+      for _, name in ipairs(due) do
+        local shut, holder = string.sub(name, 17, 17) == 'h', string.sub(name, 18)
+        local key = shut and shut_key(tonumber(string.sub(name, 1, 16))) or live_key(holder)
+        local lease = lease_of(key, holder)
+        if lease then
+          lapse(lease, touched)
+          gone = gone + 1
+        else
+          redis.call('ZREM', P .. ':e', name)
+        end
+        left = left - 1
+      end
+    end
+    local next = redis.call('ZRANGE', P .. ':e', 0, 0, 'WITHSCORES')
+    H[5] = next[2] and tonumber(next[2]) or 0
+  end
+  if H[6] ~= 0 and H[6] <= t then
+    for _, holder in ipairs(redis.call('ZRANGEBYSCORE', P .. ':q', '-inf', text(t), 'LIMIT', 0, BATCH)) do
+      local place = place_of(holder)
+      if place then
+        remove_place(place, false, touched)
+        gone = gone + 1
+      else
+        redis.call('ZREM', P .. ':q', holder)
+      end
+    end
+    local next = redis.call('ZRANGE', P .. ':q', 0, 0, 'WITHSCORES')
+    H[6] = next[2] and tonumber(next[2]) or 0
+  end
+  return (H[5] ~= 0 and H[5] <= t) or (H[6] ~= 0 and H[6] <= t), gone
+end
+
+-- Free places of the tightest pool of a scope key; nil without one.
+local function free(sc)
+  local least
+  for _, gate in ipairs(C.gates) do
+    if gate.s == sc.s and gate.k == 'pool' and not gate.off then
+      local n = pool_free(gate_state(sc, gate), settings(gate, sc.key))
+      if not least or n < least then least = n end
+    end
+  end
+  return least
+end
+
+-- Who should ask now, of those that wait for these scope keys; processes other than the caller's hear it at once.
+local function wake(touched, most)
+  local woken, seen, done = {}, {}, {}
+  if H[9] == 0 or #touched == 0 then return woken end
+  table.sort(touched, function(a, b)
+    if a.s ~= b.s then return a.s < b.s end
+    return a.key < b.key
+  end)
+  for _, sc in ipairs(touched) do
+    if not done[sc.id] and sc.count > 0 then
+      done[sc.id] = true
+      local fit = free(sc) or (sc.rule.other and 1 or 0)
+      for _, holder in ipairs(first(sc, min(fit, most))) do
+        if not seen[holder] and #woken < most then
+          seen[holder] = true
+          woken[#woken + 1] = holder
+        end
+      end
+    end
+  end
+  local channels = {}
+  for _, holder in ipairs(woken) do
+    local place = place_of(holder)
+    if place and place.channel ~= ARGV[3] then
+      local names = channels[place.channel] or {}
+      names[#names + 1] = holder
+      channels[place.channel] = names
+    end
+  end
+  for channel, names in pairs(channels) do redis.call('PUBLISH', channel, table.concat(names, ' ')) end
+  return woken
+end
+
+-- The lease of a permit, and whether it is in quarantine.
+local function held_by(holder, fence)
+  local lease = lease_of(live_key(holder), holder)
+  if lease and lease.fence == fence and lease.ends > t then return lease, false end
+  if H[8] > 0 then
+    lease = lease_of(shut_key(fence), holder)
+    if lease and lease.ends > t then return lease, true end
+  end
+  return nil
+end

@@ -1,0 +1,51 @@
+//! What can go wrong apart from a call having to wait.
+
+use tidegate_core::codes::{self, Code};
+use tidegate_core::gates::InvalidGates;
+
+/// An operation that could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum GatesError {
+    /// No gates are configured for this domain.
+    #[error("there are no gates for the domain {domain:?}")]
+    UnknownDomain {
+        /// The domain.
+        domain: String,
+    },
+    /// The domain has no such gate.
+    #[error("the domain {domain:?} has no gate {gate:?}")]
+    UnknownGate {
+        /// The domain.
+        domain: String,
+        /// The gate.
+        gate: String,
+    },
+    /// The configuration is not acceptable.
+    #[error(transparent)]
+    Invalid(#[from] InvalidGates),
+    /// New settings would split the domain's state in another way while it is in use.
+    #[error("the gates of {domain:?} have other keys in common now, and permits are held under the old ones")]
+    InUse {
+        /// The domain.
+        domain: String,
+    },
+    /// The backend did not answer, or not in time. The operation may have been done.
+    #[error("the gates' backend did not answer")]
+    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The backend holds something it should not.
+    #[error("the gates' state cannot be read: {0}")]
+    Corrupt(String),
+}
+
+impl GatesError {
+    /// The stable error code.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::UnknownDomain { .. } | Self::UnknownGate { .. } => codes::GATE_NOT_FOUND,
+            Self::Invalid(e) => e.code(),
+            Self::InUse { .. } => codes::GATES_IN_USE,
+            Self::Unreachable(_) => codes::GATES_UNREACHABLE,
+            Self::Corrupt(_) => codes::CORRUPT,
+        }
+    }
+}

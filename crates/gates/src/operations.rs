@@ -1,0 +1,130 @@
+//! What an operator asks of the gates (S4's playbooks). Every change says who made it and why.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tidegate_core::gates::{
+    BreakerOrder, GateSet, Holder, HolderView, Micros, PartitionView, ScopeView, WaiterView,
+};
+
+use crate::GatesError;
+
+/// Who changes something, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// Who.
+    pub who: String,
+    /// Why.
+    pub why: String,
+}
+
+/// A gate that is switched off.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Switch {
+    /// The gate.
+    pub gate: String,
+    /// Since when.
+    pub at: Micros,
+    /// By whom, and why.
+    pub note: Note,
+}
+
+/// One change that an operator made; the newest are kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// When.
+    pub at: Micros,
+    /// What: `force_release n-7`, `disable slots`.
+    pub what: String,
+    /// By whom, and why.
+    pub note: Note,
+}
+
+/// What a forced release did, or would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Released {
+    /// The leases.
+    pub leases: Vec<HolderView>,
+    /// Who was woken.
+    pub woken: Vec<Holder>,
+}
+
+/// How much state a domain has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainUsage {
+    /// The domain.
+    pub domain: String,
+    /// Parts that its state is split into.
+    pub partitions: u32,
+    /// What they have together.
+    pub total: PartitionView,
+    /// About how much memory that takes.
+    pub bytes: u64,
+}
+
+/// The operations.
+#[async_trait]
+pub trait GateOperations: Send + Sync {
+    /// Sets the gates of a domain. What is held and learned stays.
+    async fn configure(&self, domain: &str, set: GateSet) -> Result<(), GatesError>;
+
+    /// What every gate and key of a domain has now, at most `most` keys.
+    async fn inspect(
+        &self,
+        now: Option<Micros>,
+        domain: &str,
+        most: usize,
+    ) -> Result<Vec<ScopeView>, GatesError>;
+
+    /// Who holds, at most `most`.
+    async fn holders(&self, domain: &str, most: usize) -> Result<Vec<HolderView>, GatesError>;
+
+    /// Who waits, at most `most`.
+    async fn waiters(&self, domain: &str, most: usize) -> Result<Vec<WaiterView>, GatesError>;
+
+    /// Ends the leases of a holder, also in quarantine. A dry run only says which.
+    async fn force_release(
+        &self,
+        now: Option<Micros>,
+        domain: &str,
+        holder: &Holder,
+        dry_run: bool,
+        note: Note,
+    ) -> Result<Released, GatesError>;
+
+    /// Puts a waiter first. False if it does not wait.
+    async fn promote(
+        &self,
+        now: Option<Micros>,
+        domain: &str,
+        holder: &Holder,
+        note: Note,
+    ) -> Result<bool, GatesError>;
+
+    /// Resets or trips a breaker, of one key or of all that have state. How many.
+    async fn order_breaker(
+        &self,
+        now: Option<Micros>,
+        domain: &str,
+        breaker: (&str, Option<&str>),
+        order: BreakerOrder,
+        note: Note,
+    ) -> Result<u32, GatesError>;
+
+    /// Switches a gate, or all gates of a domain, off or on again. What is off now.
+    async fn switch(
+        &self,
+        domain: &str,
+        gate: Option<&str>,
+        off: bool,
+        note: Note,
+    ) -> Result<Vec<Switch>, GatesError>;
+
+    /// The newest changes that operators made in a domain, the newest last.
+    async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError>;
+
+    /// How much state there is, per domain.
+    async fn usage(&self) -> Result<Vec<DomainUsage>, GatesError>;
+
+    /// Forgets the state of a domain, and of nothing else. What went, or would go.
+    async fn clear(&self, domain: &str, dry_run: bool, note: Note) -> Result<DomainUsage, GatesError>;
+}

@@ -1,0 +1,446 @@
+//! The rules as scripts of a Redis server (7 or later), for processes that share limits.
+//!
+//! - One script per operation, one round trip per call: the whole state of a partition has one hash tag, the server's clock
+//!   decides (`lua/prelude.lua` has the layout). Scripts are named by their hash and loaded again when the server has lost them.
+//! - Every key begins with the prefix and has an expiry; the server must not evict (`maxmemory-policy noeviction`).
+//! - Wake-ups come over one channel per process; those that are missed are covered by the time each waiter was told.
+//! - State that was lost as a whole (an emptied server) is noticed by a marker: rates then start without credit.
+//!
+//! Every process configures its domains itself, alike. Gates are found in state by scope, name and kind: new settings take
+//! effect at once, what is held and learned stays; a gate that is new counts the calls that are admitted from then on.
+
+mod link;
+mod operations;
+mod plan;
+mod reply;
+mod scripts;
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use redis::Value;
+use tidegate_core::gates::{
+    Admission, Call, Compiled, End, Failure, Freed, GateSet, Holder, InvalidGates, Micros, Outcome,
+    PERMIT_LEASE, Part, Permit, Points, Renewal, SECOND, Settled, Target,
+};
+
+use self::link::{Link, unreachable};
+use self::plan::Plan;
+use self::scripts::{Library, Operation};
+use crate::operations::Switch;
+use crate::{Gates, GatesError, Turn, Turns};
+
+/// How long the marker of a domain lasts after its last use.
+const MARKER_LASTS: i64 = 60 * 24 * 3_600;
+
+/// How often a script is tried where every try found a new connection.
+const ATTEMPTS: usize = 8;
+
+/// How to reach the server.
+#[derive(Debug, Clone)]
+pub struct RedisOptions {
+    /// What all keys and channels begin with.
+    pub prefix: String,
+    /// Connections that all tasks share.
+    pub connections: usize,
+    /// Longest time for a connection or an answer.
+    pub patience: Duration,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self { prefix: "tg".into(), connections: 2, patience: Duration::from_secs(2) }
+    }
+}
+
+/// Gates on a Redis server.
+#[derive(Debug)]
+pub struct RedisGates {
+    inner: Arc<Inner>,
+    /// Hears wake-ups and changes; ends with this.
+    _tasks: tokio::task::JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    link: Link,
+    prefix: String,
+    /// This process's channel.
+    channel: String,
+    domains: RwLock<HashMap<Box<str>, Arc<Domain>>>,
+    library: Library,
+    turns: Turns,
+    started: Instant,
+    /// Server's clock when this started, in microseconds.
+    epoch: AtomicI64,
+}
+
+/// A domain, as this process knows it. Replaced when something changes.
+#[derive(Debug)]
+struct Domain {
+    name: Box<str>,
+    plan: Arc<Plan>,
+    off: BTreeMap<String, Switch>,
+    /// When all of its state was lost, if it was.
+    lost: Option<Micros>,
+    /// Number of the connection on which its marker was seen last.
+    checked: AtomicUsize,
+    circumstances: Vec<u8>,
+}
+
+impl Domain {
+    fn new(name: &str, plan: Arc<Plan>, off: BTreeMap<String, Switch>, lost: Option<Micros>) -> Self {
+        let circumstances = plan::circumstances(plan.compiled.set(), &|gate| off.contains_key(gate), lost);
+        Self { name: name.into(), plan, off, lost, checked: AtomicUsize::new(0), circumstances }
+    }
+
+    fn set(&self) -> &GateSet {
+        self.plan.compiled.set()
+    }
+
+    /// The key of the partition of this target.
+    fn partition(&self, prefix: &str, target: &Target) -> String {
+        let mut key = String::new();
+        self.plan.compiled.partition_into(target, &mut key);
+        self.partition_named(prefix, &key)
+    }
+
+    fn partition_named(&self, prefix: &str, key: &str) -> String {
+        if self.plan.compiled.is_split() {
+            format!("{prefix}:{{{}/{key}}}", self.name)
+        } else {
+            format!("{prefix}:{{{}}}", self.name)
+        }
+    }
+}
+
+impl RedisGates {
+    /// Connects, and checks that the server is one that keeps what it is given.
+    pub async fn connect(url: &str, options: RedisOptions) -> Result<Self, GatesError> {
+        let link = Link::new(url, options.connections, options.patience)?;
+        let random = RandomState::new().hash_one(std::process::id());
+        let inner = Arc::new(Inner {
+            link,
+            channel: format!("{}:wake:{random:016x}", options.prefix),
+            prefix: options.prefix,
+            domains: RwLock::default(),
+            library: Library::default(),
+            turns: Turns::default(),
+            started: Instant::now(),
+            epoch: AtomicI64::new(0),
+        });
+        inner.check_server().await?;
+        inner.set_clock().await?;
+        let mut tasks = tokio::task::JoinSet::new();
+        let (hearing, changes) = (inner.clone(), Arc::new(tokio::sync::Notify::new()));
+        let changed = changes.clone();
+        tasks.spawn(async move {
+            let channel = hearing.changes_channel();
+            hearing.link.hear(&hearing.channel, &channel, &hearing.turns, &changed).await;
+        });
+        let reading = inner.clone();
+        tasks.spawn(async move {
+            loop {
+                changes.notified().await;
+                if let Err(e) = reading.read_switches().await {
+                    tracing::warn!(error = %e, "gates: switches could not be read");
+                }
+            }
+        });
+        Ok(Self { inner, _tasks: tasks })
+    }
+
+    /// Those who wait in this process.
+    pub fn turns(&self) -> &Turns {
+        &self.inner.turns
+    }
+}
+
+fn refuse(path: &str, problem: String, hint: &str) -> GatesError {
+    GatesError::Invalid(InvalidGates { path: path.into(), problem, hint: hint.into() })
+}
+
+/// A line `name:value` of the server's INFO.
+fn info<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+impl Inner {
+    fn changes_channel(&self) -> String {
+        format!("{}:changes", self.prefix)
+    }
+
+    /// A key of a domain beside its partitions.
+    fn record_key(&self, domain: &str, what: &str) -> String {
+        format!("{}:{{{domain}}}!{what}", self.prefix)
+    }
+
+    async fn check_server(&self) -> Result<(), GatesError> {
+        let mut ask = redis::cmd("INFO");
+        ask.arg("server").arg("memory");
+        let text: String = redis::from_redis_value(self.link.ask(&ask).await.map_err(unreachable)?)
+            .map_err(|e| GatesError::Corrupt(e.to_string()))?;
+        let version = info(&text, "redis_version").unwrap_or("unknown");
+        let major: u32 = version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+        if major < 7 {
+            let problem = format!("the server's version is {version}");
+            return Err(refuse("gates.redis", problem, "use Redis 7 or later"));
+        }
+        let policy = info(&text, "maxmemory_policy").unwrap_or("unknown");
+        if policy != "noeviction" {
+            let problem = format!("the server evicts keys ({policy}), so limits would be forgotten");
+            return Err(refuse("gates.redis", problem, "set `maxmemory-policy noeviction`"));
+        }
+        Ok(())
+    }
+
+    async fn server_time(&self) -> Result<Micros, GatesError> {
+        let reply = self.link.ask(&redis::cmd("TIME")).await.map_err(unreachable)?;
+        let (seconds, micros): (i64, i64) =
+            redis::from_redis_value(reply).map_err(|e| GatesError::Corrupt(e.to_string()))?;
+        Ok(seconds * SECOND + micros)
+    }
+
+    async fn set_clock(&self) -> Result<Micros, GatesError> {
+        let now = self.server_time().await?;
+        self.epoch.store(now - self.started.elapsed().as_micros() as Micros, Ordering::Release);
+        Ok(now)
+    }
+
+    fn clock(&self) -> Micros {
+        self.epoch.load(Ordering::Acquire) + self.started.elapsed().as_micros() as Micros
+    }
+
+    fn known(&self, domain: &str) -> Result<Arc<Domain>, GatesError> {
+        let domains = self.domains.read().unwrap_or_else(PoisonError::into_inner);
+        domains.get(domain).cloned().ok_or_else(|| GatesError::UnknownDomain { domain: domain.into() })
+    }
+
+    fn replace(&self, new: Domain) -> Arc<Domain> {
+        let new = Arc::new(new);
+        let mut domains = self.domains.write().unwrap_or_else(PoisonError::into_inner);
+        domains.insert(new.name.clone(), new.clone());
+        new
+    }
+
+    /// Looks whether the domain's marker is still there. If it has gone since this process saw it, or another process wrote
+    /// that it had gone, state was lost then. `newly`: this process has not seen it before, so that nothing is lost.
+    async fn check_marker(&self, domain: &Arc<Domain>, newly: bool) -> Result<Arc<Domain>, GatesError> {
+        let made = self.link.made();
+        let now = self.set_clock().await?;
+        let key = self.record_key(&domain.name, "marker");
+        let lost = if newly { -1 } else { now };
+        let mut set = redis::cmd("SET");
+        set.arg(&key).arg(lost).arg("NX").arg("GET").arg("EX").arg(MARKER_LASTS);
+        let before: Option<i64> = redis::from_redis_value(self.link.ask(&set).await.map_err(unreachable)?)
+            .map_err(|e| GatesError::Corrupt(e.to_string()))?;
+        let mut keep = redis::cmd("EXPIRE");
+        keep.arg(&key).arg(MARKER_LASTS);
+        self.link.ask(&keep).await.map_err(unreachable)?;
+        let lost = Some(before.unwrap_or(lost)).filter(|at| *at >= 0);
+        if lost == domain.lost {
+            domain.checked.store(made, Ordering::Release);
+            return Ok(domain.clone());
+        }
+        if let Some(at) = lost {
+            tracing::warn!(domain = %domain.name, at, "gates: the server has lost its state, rates start without credit");
+        }
+        let new = Domain::new(&domain.name, domain.plan.clone(), domain.off.clone(), lost);
+        new.checked.store(made, Ordering::Release);
+        Ok(self.replace(new))
+    }
+
+    /// Runs a script on a partition. On a new connection the domain's marker is looked at first: it may be another server.
+    async fn run(
+        &self,
+        script: &Operation,
+        domain: &Arc<Domain>,
+        partition: &str,
+        now: Option<Micros>,
+        arguments: &[&[u8]],
+    ) -> Result<Value, GatesError> {
+        let now = now.map(|n| n.to_string()).unwrap_or_default();
+        let mut domain = domain.clone();
+        for _ in 0..ATTEMPTS {
+            let mut all: Vec<&[u8]> = Vec::with_capacity(arguments.len() + 3);
+            all.extend([&domain.circumstances, now.as_bytes(), self.channel.as_bytes()]);
+            all.extend(arguments);
+            let checked = domain.checked.load(Ordering::Acquire);
+            if let Some(value) = self.link.run(script, partition, &all, checked).await.map_err(unreachable)? {
+                return Ok(value);
+            }
+            domain = self.check_marker(&domain, false).await?;
+        }
+        Err(GatesError::Unreachable("connections break faster than they are made".into()))
+    }
+
+    /// A partition was made, or has been in use for long: puts it on its domain's list, and sees to the marker.
+    async fn note_partition(&self, domain: &Arc<Domain>, target: &Target) -> Result<(), GatesError> {
+        if domain.plan.compiled.is_split() {
+            let mut key = String::new();
+            domain.plan.compiled.partition_into(target, &mut key);
+            let list = self.record_key(&domain.name, "parts");
+            let mut add = redis::cmd("ZADD");
+            add.arg(&list).arg(self.clock() / SECOND).arg(key);
+            self.link.ask(&add).await.map_err(unreachable)?;
+            let mut keep = redis::cmd("EXPIRE");
+            keep.arg(&list).arg(domain.plan.ttl * 2);
+            self.link.ask(&keep).await.map_err(unreachable)?;
+        }
+        self.check_marker(domain, false).await.map(drop)
+    }
+
+    /// The keys of a domain's partitions, with their names.
+    async fn partitions(&self, domain: &Domain) -> Result<Vec<(String, String)>, GatesError> {
+        if !domain.plan.compiled.is_split() {
+            return Ok(vec![(domain.partition_named(&self.prefix, ""), String::new())]);
+        }
+        let list = self.record_key(&domain.name, "parts");
+        let mut old = redis::cmd("ZREMRANGEBYSCORE");
+        old.arg(&list).arg("-inf").arg(self.clock() / SECOND - domain.plan.ttl * 2);
+        self.link.ask(&old).await.map_err(unreachable)?;
+        let mut ask = redis::cmd("ZRANGE");
+        ask.arg(&list).arg(0).arg(-1);
+        let names: Vec<String> = redis::from_redis_value(self.link.ask(&ask).await.map_err(unreachable)?)
+            .map_err(|e| GatesError::Corrupt(e.to_string()))?;
+        Ok(names.into_iter().map(|name| (domain.partition_named(&self.prefix, &name), name)).collect())
+    }
+
+    async fn configure(&self, name: &str, set: GateSet) -> Result<(), GatesError> {
+        let plan = Arc::new(Plan::new(Compiled::new(set)?, &self.library));
+        let before = self.known(name).ok();
+        if let Some(before) = before.as_ref().filter(|d| d.plan.compiled.split() != plan.compiled.split()) {
+            let usage = self.usage_of(before).await?;
+            if usage.total.leases + usage.total.places > 0 {
+                return Err(GatesError::InUse { domain: name.into() });
+            }
+        }
+        let off = self.switches_of(name, &plan).await?;
+        let new = self.replace(Domain::new(name, plan, off, before.as_ref().and_then(|d| d.lost)));
+        self.check_marker(&new, before.is_none()).await.map(drop)
+    }
+}
+
+fn number(n: Option<i64>) -> String {
+    n.map(|n| n.to_string()).unwrap_or_default()
+}
+
+#[async_trait]
+impl Gates for RedisGates {
+    async fn admit(&self, now: Option<Micros>, call: &Call) -> Result<Admission, GatesError> {
+        let inner = &*self.inner;
+        let domain = inner.known(call.target.domain())?;
+        let partition = domain.partition(&inner.prefix, &call.target);
+        let valid = (0..=Points::MAX.0).contains(&call.cost.0) && PERMIT_LEASE.contains(&call.lease);
+        let (ask, cost) = (call.ask.to_string(), call.cost.0.to_string());
+        let (level, lease) = (domain.plan.level(call.priority).to_string(), call.lease.to_string());
+        let (deadline, since, process) =
+            (number(call.deadline), number(call.since), call.process.to_string());
+        let mut arguments: Vec<&[u8]> = vec![call.holder.as_str().as_bytes()];
+        arguments.extend([&ask, &cost, &level, &lease, &deadline, &since].map(String::as_bytes));
+        arguments.extend([flag(call.place), process.as_bytes(), flag(valid)]);
+        arguments.extend(Part::ALL.map(|part| call.target.part(part).as_bytes()));
+        let value = inner.run(&domain.plan.scripts.admit, &domain, &partition, now, &arguments).await?;
+        let (reply, noteworthy) = reply::admission(value, call, &domain.set().gates)?;
+        if noteworthy {
+            inner.note_partition(&domain, &call.target).await?;
+        }
+        if let Admission::Admitted(admitted) = &reply {
+            inner.turns.wake(&admitted.woken);
+        }
+        Ok(reply)
+    }
+
+    async fn settle(
+        &self,
+        now: Option<Micros>,
+        permit: &Permit,
+        outcome: &Outcome,
+    ) -> Result<Settled, GatesError> {
+        let inner = &*self.inner;
+        let domain = inner.known(permit.target.domain())?;
+        let partition = domain.partition(&inner.prefix, &permit.target);
+        let (end, retry_after) = match outcome.end {
+            End::Ok => ("ok", None),
+            End::Throttled { retry_after } => ("throttled", retry_after),
+            End::Failed(Failure::Network | Failure::Server) => ("failed", None),
+            End::Failed(Failure::TimedOut) => ("timed_out", None),
+            End::Failed(Failure::Request) => ("request", None),
+            End::Abandoned => ("abandoned", None),
+            End::Unused => ("unused", None),
+        };
+        let observed = outcome.observed.unwrap_or_default();
+        let milli = |p: Option<Points>| number(p.map(|p| p.0));
+        let (fence, admitted_at) = (permit.fence.to_string(), permit.admitted_at.to_string());
+        let actual = number(outcome.actual.map(|p| p.0.clamp(0, Points::MAX.0)));
+        let retry_after = number(retry_after);
+        let seen = [milli(observed.level), milli(observed.capacity), milli(observed.restore_per_s)];
+        let mut arguments: Vec<&[u8]> =
+            vec![permit.holder.as_str().as_bytes(), fence.as_bytes(), end.as_bytes()];
+        arguments.extend([retry_after.as_bytes(), actual.as_bytes(), flag(outcome.observed.is_some())]);
+        arguments.extend(seen.iter().map(String::as_bytes));
+        arguments.push(admitted_at.as_bytes());
+        arguments.extend(Part::ALL.map(|part| permit.target.part(part).as_bytes()));
+        let value = inner.run(&domain.plan.scripts.settle, &domain, &partition, now, &arguments).await?;
+        let reply = reply::settled(value, &domain.set().gates)?;
+        inner.turns.wake(&reply.woken);
+        Ok(reply)
+    }
+
+    async fn renew(&self, now: Option<Micros>, permit: &Permit) -> Result<Renewal, GatesError> {
+        let inner = &*self.inner;
+        let domain = inner.known(permit.target.domain())?;
+        let partition = domain.partition(&inner.prefix, &permit.target);
+        let fence = permit.fence.to_string();
+        let arguments = [permit.holder.as_str().as_bytes(), fence.as_bytes()];
+        let value = inner.run(&domain.plan.scripts.renew, &domain, &partition, now, &arguments).await?;
+        Ok(reply::renewed(value)?.map_or(Renewal::Gone, |expires_at| Renewal::Renewed { expires_at }))
+    }
+
+    async fn cancel_wait(
+        &self,
+        now: Option<Micros>,
+        target: &Target,
+        holder: &Holder,
+    ) -> Result<Freed, GatesError> {
+        let inner = &*self.inner;
+        let domain = inner.known(target.domain())?;
+        let partition = domain.partition(&inner.prefix, target);
+        let arguments = [holder.as_str().as_bytes()];
+        let value = inner.run(&domain.plan.scripts.cancel_wait, &domain, &partition, now, &arguments).await?;
+        let reply = reply::freed(value)?;
+        inner.turns.wake(&reply.woken);
+        Ok(reply)
+    }
+
+    async fn expire(&self, now: Option<Micros>, domain: &str) -> Result<Freed, GatesError> {
+        let inner = &*self.inner;
+        let domain = inner.known(domain)?;
+        let mut all = Freed { gone: 0, more: false, woken: Vec::new() };
+        for (partition, _) in inner.partitions(&domain).await? {
+            let freed =
+                reply::freed(inner.run(&domain.plan.scripts.expire, &domain, &partition, now, &[]).await?)?;
+            all.gone += freed.gone;
+            all.more |= freed.more;
+            all.woken.extend(freed.woken);
+        }
+        inner.turns.wake(&all.woken);
+        Ok(all)
+    }
+
+    fn clock(&self) -> Micros {
+        self.inner.clock()
+    }
+
+    fn turn(&self, holder: &Holder) -> Turn {
+        self.inner.turns.register(holder)
+    }
+}
+
+fn flag(is: bool) -> &'static [u8] {
+    if is { b"1" } else { b"0" }
+}

@@ -1,0 +1,330 @@
+//! An operator's operations on gates in Redis. Switches and the record of changes are shared by all processes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use redis::{FromRedisValue, Value};
+use tidegate_core::gates::{
+    BreakerOrder, GateSet, Holder, HolderView, Micros, PartitionView, ScopeView, WaiterView,
+};
+
+use super::link::unreachable;
+use super::plan::Plan;
+use super::{Domain, Inner, RedisGates, flag, reply};
+use crate::GatesError;
+use crate::operations::{Change, DomainUsage, GateOperations, Note, Released, Switch};
+
+/// Changes by operators that are kept per domain, and how long (seconds).
+const CHANGES_KEPT: isize = 100;
+const RECORDS_LAST: i64 = 400 * 24 * 3_600;
+/// Memory of one key, lease and place: estimates from the sizes of the strings and their entries, not measured.
+const BYTES: (u64, u64, u64) = (400, 500, 650);
+
+fn read<T: FromRedisValue>(value: Value) -> Result<T, GatesError> {
+    redis::from_redis_value(value).map_err(|e| GatesError::Corrupt(e.to_string()))
+}
+
+fn written<T: serde::Serialize>(value: &T) -> Result<String, GatesError> {
+    serde_json::to_string(value).map_err(|e| GatesError::Corrupt(e.to_string()))
+}
+
+impl Inner {
+    /// Runs an operator's script on one partition.
+    async fn operate(
+        &self,
+        domain: &Arc<Domain>,
+        (partition, key): (&str, &str),
+        now: Option<Micros>,
+        what: &str,
+        arguments: &[&[u8]],
+    ) -> Result<Value, GatesError> {
+        let mut all: Vec<&[u8]> = vec![what.as_bytes(), key.as_bytes()];
+        all.extend(arguments);
+        self.run(&domain.plan.scripts.operate, domain, partition, now, &all).await
+    }
+
+    /// The switches of a domain, as far as its gates still exist.
+    pub(super) async fn switches_of(
+        &self,
+        name: &str,
+        plan: &Plan,
+    ) -> Result<BTreeMap<String, Switch>, GatesError> {
+        let mut ask = redis::cmd("HVALS");
+        ask.arg(self.record_key(name, "switches"));
+        let texts: Vec<String> = read(self.link.ask(&ask).await.map_err(unreachable)?)?;
+        let mut off = BTreeMap::new();
+        for text in texts {
+            let switch: Switch =
+                serde_json::from_str(&text).map_err(|e| GatesError::Corrupt(e.to_string()))?;
+            if plan.id_of(&switch.gate).is_some() {
+                off.insert(switch.gate.clone(), switch);
+            }
+        }
+        Ok(off)
+    }
+
+    /// Reads the switches of all domains again.
+    pub(super) async fn read_switches(&self) -> Result<(), GatesError> {
+        let names: Vec<Box<str>> =
+            self.domains.read().unwrap_or_else(std::sync::PoisonError::into_inner).keys().cloned().collect();
+        for name in names {
+            let domain = self.known(&name)?;
+            let off = self.switches_of(&name, &domain.plan).await?;
+            self.adopt(&name, off)?;
+        }
+        Ok(())
+    }
+
+    fn adopt(&self, name: &str, off: BTreeMap<String, Switch>) -> Result<(), GatesError> {
+        let domain = self.known(name)?;
+        if domain.off == off {
+            return Ok(());
+        }
+        let new = Domain::new(name, domain.plan.clone(), off, domain.lost);
+        new.checked.store(
+            domain.checked.load(std::sync::atomic::Ordering::Acquire),
+            std::sync::atomic::Ordering::Release,
+        );
+        self.replace(new);
+        Ok(())
+    }
+
+    async fn record(&self, domain: &str, what: String, note: Note) -> Result<(), GatesError> {
+        let key = self.record_key(domain, "changes");
+        let text = written(&Change { at: self.clock(), what, note })?;
+        let mut push = redis::cmd("RPUSH");
+        push.arg(&key).arg(text);
+        let mut trim = redis::cmd("LTRIM");
+        trim.arg(&key).arg(-CHANGES_KEPT).arg(-1);
+        let mut keep = redis::cmd("EXPIRE");
+        keep.arg(&key).arg(RECORDS_LAST);
+        for command in [push, trim, keep] {
+            self.link.ask(&command).await.map_err(unreachable)?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn usage_of(&self, domain: &Arc<Domain>) -> Result<DomainUsage, GatesError> {
+        self.count(domain, "usage").await
+    }
+
+    async fn count(&self, domain: &Arc<Domain>, what: &str) -> Result<DomainUsage, GatesError> {
+        let (mut partitions, mut total) = (0, PartitionView::default());
+        for (partition, key) in self.partitions(domain).await? {
+            let counts: Vec<u32> = read(self.operate(domain, (&partition, &key), None, what, &[]).await?)?;
+            let [keys, leases, quarantined, places] = counts[..] else {
+                return Err(GatesError::Corrupt(format!("a script counted {counts:?}")));
+            };
+            partitions += 1;
+            total.keys += keys;
+            total.leases += leases;
+            total.quarantined += quarantined;
+            total.places += places;
+        }
+        let (key, lease, place) = BYTES;
+        let bytes =
+            u64::from(total.keys) * key + u64::from(total.leases) * lease + u64::from(total.places) * place;
+        Ok(DomainUsage { domain: domain.name.to_string(), partitions, total, bytes })
+    }
+}
+
+#[async_trait]
+impl GateOperations for RedisGates {
+    async fn configure(&self, domain: &str, set: GateSet) -> Result<(), GatesError> {
+        self.inner.configure(domain, set).await
+    }
+
+    async fn inspect(
+        &self,
+        now: Option<Micros>,
+        domain: &str,
+        most: usize,
+    ) -> Result<Vec<ScopeView>, GatesError> {
+        let inner = &*self.inner;
+        let domain = inner.known(domain)?;
+        let mut views = Vec::new();
+        for (partition, key) in inner.partitions(&domain).await? {
+            let left = most.saturating_sub(views.len());
+            if left == 0 {
+                break;
+            }
+            let left = left.to_string();
+            let value =
+                inner.operate(&domain, (&partition, &key), now, "inspect", &[left.as_bytes()]).await?;
+            views.extend(reply::scopes(value, &domain.set().gates)?);
+        }
+        Ok(views)
+    }
+
+    async fn holders(&self, domain: &str, most: usize) -> Result<Vec<HolderView>, GatesError> {
+        let inner = &*self.inner;
+        let domain = inner.known(domain)?;
+        let mut views = Vec::new();
+        for (partition, key) in inner.partitions(&domain).await? {
+            let left = most.saturating_sub(views.len()).to_string();
+            let value =
+                inner.operate(&domain, (&partition, &key), None, "holders", &[left.as_bytes()]).await?;
+            views.extend(reply::leases(value, &domain.name)?);
+        }
+        Ok(views)
+    }
+
+    async fn waiters(&self, domain: &str, most: usize) -> Result<Vec<WaiterView>, GatesError> {
+        let inner = &*self.inner;
+        let domain = inner.known(domain)?;
+        let mut views = Vec::new();
+        for (partition, key) in inner.partitions(&domain).await? {
+            let left = most.saturating_sub(views.len()).to_string();
+            let value =
+                inner.operate(&domain, (&partition, &key), None, "waiters", &[left.as_bytes()]).await?;
+            views.extend(reply::waiters(value, &domain.name)?);
+        }
+        Ok(views)
+    }
+
+    async fn force_release(
+        &self,
+        now: Option<Micros>,
+        domain: &str,
+        holder: &Holder,
+        dry_run: bool,
+        note: Note,
+    ) -> Result<Released, GatesError> {
+        let inner = &*self.inner;
+        let known = inner.known(domain)?;
+        let mut all = Released { leases: Vec::new(), woken: Vec::new() };
+        for (partition, key) in inner.partitions(&known).await? {
+            let arguments = [holder.as_str().as_bytes(), flag(dry_run)];
+            let value = inner.operate(&known, (&partition, &key), now, "release", &arguments).await?;
+            let (leases, woken) = reply::released(value, domain)?;
+            all.leases.extend(leases);
+            all.woken.extend(woken);
+        }
+        if !dry_run {
+            inner.record(domain, format!("force_release {holder}"), note).await?;
+            inner.turns.wake(&all.woken);
+        }
+        Ok(all)
+    }
+
+    async fn promote(
+        &self,
+        now: Option<Micros>,
+        domain: &str,
+        holder: &Holder,
+        note: Note,
+    ) -> Result<bool, GatesError> {
+        let inner = &*self.inner;
+        let known = inner.known(domain)?;
+        let mut found = 0;
+        for (partition, key) in inner.partitions(&known).await? {
+            let arguments = [holder.as_str().as_bytes()];
+            found +=
+                reply::count(inner.operate(&known, (&partition, &key), now, "promote", &arguments).await?)?;
+        }
+        inner.record(domain, format!("promote {holder}"), note).await?;
+        inner.turns.wake(&[*holder]);
+        Ok(found > 0)
+    }
+
+    async fn order_breaker(
+        &self,
+        now: Option<Micros>,
+        domain: &str,
+        (gate, key): (&str, Option<&str>),
+        order: BreakerOrder,
+        note: Note,
+    ) -> Result<u32, GatesError> {
+        let inner = &*self.inner;
+        let known = inner.known(domain)?;
+        let id = known.plan.id_of(gate).map(|id| id.to_string());
+        let id = id.ok_or_else(|| GatesError::UnknownGate { domain: domain.into(), gate: gate.into() })?;
+        let (lasts, what) = match order {
+            BreakerOrder::Reset => (String::new(), format!("reset {gate}")),
+            BreakerOrder::Trip { lasts } => {
+                (lasts.to_string(), format!("trip {gate} for {} s", lasts / 1_000_000))
+            }
+        };
+        let mut arguments: Vec<&[u8]> = vec![id.as_bytes(), lasts.as_bytes()];
+        arguments.extend(key.map(str::as_bytes));
+        let mut changed = 0;
+        for (partition, name) in inner.partitions(&known).await? {
+            changed +=
+                reply::count(inner.operate(&known, (&partition, &name), now, "breaker", &arguments).await?)?;
+        }
+        inner.record(domain, what, note).await?;
+        Ok(changed)
+    }
+
+    async fn switch(
+        &self,
+        domain: &str,
+        gate: Option<&str>,
+        off: bool,
+        note: Note,
+    ) -> Result<Vec<Switch>, GatesError> {
+        let inner = &*self.inner;
+        let known = inner.known(domain)?;
+        if let Some(gate) = gate.filter(|g| known.plan.id_of(g).is_none()) {
+            return Err(GatesError::UnknownGate { domain: domain.into(), gate: gate.into() });
+        }
+        let all = known.set().gates.iter().map(|g| g.name.clone());
+        let names: Vec<String> = all.filter(|name| gate.is_none_or(|g| g == name)).collect();
+        let verb = if off { "disable" } else { "enable" };
+        inner.record(domain, format!("{verb} {}", gate.unwrap_or("all gates")), note.clone()).await?;
+        let (key, at) = (inner.record_key(domain, "switches"), inner.clock());
+        for gate in names {
+            let mut change = redis::cmd(if off { "HSET" } else { "HDEL" });
+            change.arg(&key).arg(&gate);
+            if off {
+                change.arg(written(&Switch { gate, at, note: note.clone() })?);
+            }
+            inner.link.ask(&change).await.map_err(unreachable)?;
+        }
+        let mut keep = redis::cmd("EXPIRE");
+        keep.arg(&key).arg(RECORDS_LAST);
+        inner.link.ask(&keep).await.map_err(unreachable)?;
+        let now_off = inner.switches_of(domain, &known.plan).await?;
+        inner.adopt(domain, now_off.clone())?;
+        let mut tell = redis::cmd("PUBLISH");
+        tell.arg(inner.changes_channel()).arg(domain);
+        inner.link.ask(&tell).await.map_err(unreachable)?;
+        Ok(now_off.into_values().collect())
+    }
+
+    async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
+        let inner = &*self.inner;
+        inner.known(domain)?;
+        let mut ask = redis::cmd("LRANGE");
+        ask.arg(inner.record_key(domain, "changes")).arg(0).arg(-1);
+        let texts: Vec<String> = read(inner.link.ask(&ask).await.map_err(unreachable)?)?;
+        texts
+            .iter()
+            .map(|t| serde_json::from_str(t).map_err(|e| GatesError::Corrupt(e.to_string())))
+            .collect()
+    }
+
+    async fn usage(&self) -> Result<Vec<DomainUsage>, GatesError> {
+        let inner = &*self.inner;
+        let mut names: Vec<Box<str>> =
+            inner.domains.read().unwrap_or_else(std::sync::PoisonError::into_inner).keys().cloned().collect();
+        names.sort_unstable();
+        let mut usages = Vec::new();
+        for name in names {
+            let domain = inner.known(&name)?;
+            usages.push(inner.usage_of(&domain).await?);
+        }
+        Ok(usages)
+    }
+
+    async fn clear(&self, domain: &str, dry_run: bool, note: Note) -> Result<DomainUsage, GatesError> {
+        let inner = &*self.inner;
+        let known = inner.known(domain)?;
+        let usage = inner.count(&known, if dry_run { "usage" } else { "clear" }).await?;
+        if !dry_run {
+            inner.record(domain, "clear".into(), note).await?;
+        }
+        Ok(usage)
+    }
+}

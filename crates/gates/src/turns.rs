@@ -1,0 +1,81 @@
+//! Wake-ups inside a process: who waits for which holder's turn.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tidegate_core::gates::Holder;
+use tokio::sync::Notify;
+
+/// Those who wait in this process.
+#[derive(Debug, Default, Clone)]
+pub struct Turns {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// How many are registered: most wake-ups find none, and then take no lock.
+    count: AtomicUsize,
+    waiting: Mutex<HashMap<Holder, Arc<Notify>>>,
+}
+
+impl Turns {
+    /// Registers for the wake-up of a holder.
+    pub fn register(&self, holder: &Holder) -> Turn {
+        let mut waiting = self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let notify = waiting.entry(*holder).or_default().clone();
+        self.inner.count.store(waiting.len(), Ordering::Release);
+        Turn { turns: self.clone(), holder: *holder, notify }
+    }
+
+    /// Wakes these, as far as they wait in this process.
+    pub fn wake(&self, holders: &[Holder]) {
+        if holders.is_empty() || self.inner.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let waiting = self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        holders.iter().filter_map(|h| waiting.get(h)).for_each(|n| n.notify_one());
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.inner.count.load(Ordering::Acquire)
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A registration; dropping it ends it.
+#[must_use = "a turn that is dropped hears nothing"]
+#[derive(Debug)]
+pub struct Turn {
+    turns: Turns,
+    holder: Holder,
+    notify: Arc<Notify>,
+}
+
+impl Turn {
+    /// Waits until the holder is woken, or until this time has passed. True if woken.
+    pub async fn wait(&self, at_most: Duration) -> bool {
+        tokio::time::timeout(at_most, self.notify.notified()).await.is_ok()
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut waiting = self.turns.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        // Two of one holder share an entry; the last one takes it away (the map and this one remain).
+        if waiting
+            .get(&self.holder)
+            .is_some_and(|n| Arc::ptr_eq(n, &self.notify) && Arc::strong_count(n) <= 2)
+        {
+            waiting.remove(&self.holder);
+        }
+        self.turns.inner.count.store(waiting.len(), Ordering::Release);
+    }
+}

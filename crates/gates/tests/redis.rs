@@ -1,0 +1,261 @@
+//! The Redis backend against the specification, reply by reply.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use tidegate_core::gates::config::{Breaker, Lock, Quota, Slots, Smooth, Window};
+use tidegate_core::gates::{
+    Admission, Call, End, Gate, GateSet, GateView, Holder, Kind, LeaseEnd, Outcome, Part, Permit, Span,
+    Target, Unit,
+};
+use tidegate_gates::history::{self, History, Reply};
+use tidegate_gates::{GateOperations, Gates, InProcess, Note, RedisGates, RedisOptions, admitted};
+use tidegate_testbed::redis::Server;
+
+static SERVER: LazyLock<Server> = LazyLock::new(|| Server::start(&[]).expect("a Redis server starts"));
+
+fn count(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+async fn connected(prefix: &str) -> RedisGates {
+    let options = RedisOptions { prefix: prefix.into(), ..RedisOptions::default() };
+    RedisGates::connect(&SERVER.url(), options).await.expect("the server answers")
+}
+
+async fn agree(redis: &RedisGates, history: &History) -> Result<(), String> {
+    let one = history::run(&InProcess::new(), history).await.expect("in process nothing fails");
+    let two = history::run(redis, history).await.map_err(|e| format!("seed {}: {e:?}", history.seed))?;
+    history::compare(history, &without_counts(one), &without_counts(two)).map_err(|e| e.to_string())
+}
+
+/// How often a quota was violated is forgotten with its key, and when a key at rest is forgotten is a backend's own affair.
+fn without_counts(mut replies: Vec<Reply>) -> Vec<Reply> {
+    for reply in &mut replies {
+        let Reply::Inspected(views) = reply else { continue };
+        for (_, gate) in views.iter_mut().flat_map(|view| &mut view.gates) {
+            if let GateView::Quota { violations, hoards, .. } = gate {
+                (*violations, *hoards) = (0, 0);
+            }
+        }
+    }
+    replies
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_gives_the_same_replies_as_the_specification() {
+    let redis = connected("differ").await;
+    let mut wrong = Vec::new();
+    let from = count("TIDEGATE_GATES_FROM", 0);
+    let seeds = count("TIDEGATE_GATES_SEEDS", 60);
+    for seed in from..from + seeds {
+        let history = history::make(seed, 400);
+        if let Err(e) = agree(&redis, &history).await {
+            wrong.push(e);
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {seeds} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn target(domain: &str) -> Arc<Target> {
+    Arc::new(Target::new(domain).expect("a name"))
+}
+
+fn call(domain: &str, n: u64) -> Call {
+    Call::new(target(domain), Holder::number(n))
+}
+
+fn permit(reply: Admission) -> Permit {
+    match reply {
+        Admission::Admitted(a) => a.permit,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn note() -> Note {
+    Note { who: "ana".into(), why: "test".into() }
+}
+
+fn slots(limit: u32) -> GateSet {
+    GateSet::of(vec![Gate::new("slots", Kind::Slots(Slots::of(limit)))])
+}
+
+fn mixed() -> GateSet {
+    let smooth = Smooth { rate: 1_000, every: Span::secs(1), burst: 1_000, unit: Unit::Calls };
+    GateSet::of(vec![
+        Gate::new("rate", Kind::Smooth(smooth)),
+        Gate::new("slots", Kind::Slots(Slots::of(2))),
+        Gate::new("quota", Kind::Quota(Quota::slots(5))).per(&[Part::Tenant]),
+        Gate::new("breaker", Kind::Breaker(Breaker::default())),
+    ])
+}
+
+async fn raw(server: &Server) -> redis::aio::MultiplexedConnection {
+    let client = redis::Client::open(server.url()).expect("an address");
+    client.get_multiplexed_async_connection().await.expect("the server answers")
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_is_refused_with_what_to_do() {
+    let server = Server::start(&["maxmemory-policy volatile-lru"]).unwrap();
+    let refused = RedisGates::connect(&server.url(), RedisOptions::default()).await.unwrap_err();
+    assert!(refused.to_string().contains("maxmemory-policy noeviction"), "{refused}");
+}
+
+#[tokio::test]
+async fn every_key_has_an_expiry_the_prefix_and_the_tag_of_its_partition() {
+    let server = Server::start(&[]).unwrap();
+    let options = RedisOptions { prefix: "ours".into(), ..RedisOptions::default() };
+    let gates = RedisGates::connect(&server.url(), options).await.unwrap();
+    for seed in 0..12 {
+        let history = history::make(seed, 150);
+        history::run(&gates, &history).await.unwrap();
+    }
+    let mut redis = raw(&server).await;
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut redis).await.unwrap();
+    assert!(keys.len() > 100, "{}", keys.len());
+    for key in keys {
+        let ttl: i64 = redis::cmd("TTL").arg(&key).query_async(&mut redis).await.unwrap();
+        assert!(ttl > 3_600, "{key} lasts {ttl} s");
+        let tag = key.strip_prefix("ours:{history-").and_then(|rest| rest.split_once('}'));
+        assert!(tag.is_some(), "{key} is outside its partition");
+    }
+}
+
+#[tokio::test]
+async fn an_admission_is_one_round_trip_and_lost_scripts_are_loaded_again() {
+    let server = Server::start(&[]).unwrap();
+    let gates = RedisGates::connect(&server.url(), RedisOptions::default()).await.unwrap();
+    gates.configure("d", mixed()).await.unwrap();
+    let first = permit(gates.admit(None, &call("d", 0)).await.unwrap());
+    gates.settle(None, &first, &Outcome::of(End::Ok)).await.unwrap();
+    server.command("CONFIG RESETSTAT").unwrap();
+    for n in 1..=50 {
+        let held = permit(gates.admit(None, &call("d", n)).await.unwrap());
+        gates.settle(None, &held, &Outcome::of(End::Ok)).await.unwrap();
+    }
+    let mut redis = raw(&server).await;
+    let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut redis).await.unwrap();
+    assert!(stats.contains("cmdstat_evalsha:calls=100,"), "{stats}");
+    for other in ["cmdstat_eval:", "cmdstat_script"] {
+        assert!(!stats.contains(other), "{stats}");
+    }
+    server.command("SCRIPT FLUSH").unwrap();
+    let held = permit(gates.admit(None, &call("d", 99)).await.unwrap());
+    assert_eq!(
+        permit(gates.admit(None, &call("d", 99)).await.unwrap()),
+        held,
+        "asking twice gives the same permit"
+    );
+    let settled = gates.settle(None, &held, &Outcome::of(End::Ok)).await.unwrap();
+    assert_eq!(settled.state, LeaseEnd::Released);
+    let again = gates.settle(None, &held, &Outcome::of(End::Ok)).await.unwrap();
+    assert_eq!(again.state, LeaseEnd::Gone);
+}
+
+#[tokio::test]
+async fn a_release_in_one_process_wakes_the_waiter_of_another_at_once() {
+    let (one, two) = (connected("wake").await, Arc::new(connected("wake").await));
+    let lock = || GateSet::of(vec![Gate::new("lock", Kind::Lock(Lock { poll: Span::secs(30) }))]);
+    one.configure("d", lock()).await.unwrap();
+    two.configure("d", lock()).await.unwrap();
+    // The channel is heard once a message for it reaches somebody.
+    let mut redis = raw(&SERVER).await;
+    while redis::cmd("PUBSUB")
+        .arg("NUMSUB")
+        .arg("wake:changes")
+        .query_async::<(String, i64)>(&mut redis)
+        .await
+        .unwrap()
+        .1
+        < 2
+    {
+        tokio::task::yield_now().await;
+    }
+    let held = permit(one.admit(None, &call("d", 1)).await.unwrap());
+    let waiting = tokio::spawn({
+        let two = two.clone();
+        async move { admitted(&*two, call("d", 2)).await }
+    });
+    while one.waiters("d", 9).await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    one.settle(None, &held, &Outcome::of(End::Ok)).await.unwrap();
+    let reply = tokio::time::timeout(Duration::from_secs(5), waiting).await.expect("woken, not after 30 s");
+    let _ = permit(reply.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_switch_is_heard_by_other_processes_and_recorded() {
+    let (one, two) = (connected("switch").await, connected("switch").await);
+    one.configure("d", slots(1)).await.unwrap();
+    two.configure("d", slots(1)).await.unwrap();
+    let _held = permit(one.admit(None, &call("d", 1)).await.unwrap());
+    assert!(matches!(two.admit(None, &call("d", 2)).await.unwrap(), Admission::Wait(_)));
+    assert_eq!(one.switch("d", Some("slots"), true, note()).await.unwrap().len(), 1);
+    let heard = async {
+        while matches!(two.admit(None, &call("d", 2)).await.unwrap(), Admission::Wait(_)) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), heard).await.expect("the other process hears of it");
+    let three = connected("switch").await;
+    three.configure("d", slots(1)).await.unwrap();
+    let _free = permit(three.admit(None, &call("d", 3)).await.unwrap());
+    assert_eq!(two.changes("d").await.unwrap()[0].what, "disable slots");
+    assert!(one.switch("d", Some("nothing"), true, note()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_empty_gives_no_second_burst_and_old_permits_are_gone() {
+    let mut server = Server::start(&[]).unwrap();
+    let gates = RedisGates::connect(&server.url(), RedisOptions::default()).await.unwrap();
+    let window = Window { max: 5, every: Span::secs(600), unit: Unit::Calls };
+    gates.configure("d", GateSet::of(vec![Gate::new("window", Kind::Window(window))])).await.unwrap();
+    let held = permit(gates.admit(None, &call("d", 0)).await.unwrap());
+    server.stop().unwrap();
+    let down = gates.admit(None, &call("d", 1)).await.unwrap_err();
+    assert_eq!(down.code().id, "TG5011");
+    server.resume().unwrap();
+    let reply = gates.admit(None, &call("d", 1)).await.unwrap();
+    let Admission::Wait(wait) = reply else { panic!("{reply:?}") };
+    assert!(wait.retry_at - gates.clock() > 500_000_000, "a whole window must pass first: {wait:?}");
+    assert_eq!(gates.settle(None, &held, &Outcome::of(End::Ok)).await.unwrap().state, LeaseEnd::Gone);
+}
+
+#[tokio::test]
+async fn clearing_forgets_the_domain_and_nothing_else() {
+    let gates = connected("clear").await;
+    for domain in ["a", "b"] {
+        gates.configure(domain, mixed()).await.unwrap();
+        for n in 0..3 {
+            gates.admit(None, &call(domain, n)).await.unwrap();
+        }
+    }
+    let would = gates.clear("a", true, note()).await.unwrap();
+    assert_eq!((would.total.leases, would.total.places), (2, 1));
+    assert_eq!(gates.clear("a", false, note()).await.unwrap(), would);
+    let usage = gates.usage().await.unwrap();
+    assert_eq!((usage[0].total.leases, usage[0].total.places, usage[1].total), (0, 0, would.total));
+    let _free = permit(gates.admit(None, &call("a", 7)).await.unwrap());
+}
+
+#[tokio::test]
+async fn new_settings_keep_what_is_held() {
+    let gates = connected("settings").await;
+    gates.configure("d", slots(3)).await.unwrap();
+    let held: Vec<Permit> = {
+        let mut held = Vec::new();
+        for n in 0..3 {
+            held.push(permit(gates.admit(None, &call("d", n)).await.unwrap()));
+        }
+        held
+    };
+    gates.configure("d", slots(2)).await.unwrap();
+    gates.settle(None, &held[0], &Outcome::of(End::Ok)).await.unwrap();
+    assert!(matches!(gates.admit(None, &call("d", 8)).await.unwrap(), Admission::Wait(_)));
+    gates.settle(None, &held[1], &Outcome::of(End::Ok)).await.unwrap();
+    let _next = permit(gates.admit(None, &call("d", 8)).await.unwrap());
+    let split = GateSet::of(vec![Gate::new("slots", Kind::Slots(Slots::of(2))).per(&[Part::Account])]);
+    assert_eq!(gates.configure("d", split).await.unwrap_err().code().id, "TG4010");
+}
