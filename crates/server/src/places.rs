@@ -144,8 +144,9 @@ impl Place {
         }
     }
 
-    /// Bytes went.
+    /// Bytes went. A client that leaves once its answer is on the way has got it: most do.
     pub(crate) fn wrote(&self, now: u64) {
+        self.attended.store(false, Ordering::Relaxed);
         self.active_at.store(now, Ordering::Relaxed);
         self.write_since.store(0, Ordering::Relaxed);
     }
