@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::{Ask, PATIENCE, Served, until};
 use hyper::Method;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 over_stores! {
@@ -24,6 +24,7 @@ over_stores! {
     a_client_that_left_while_it_waited_takes_nothing,
     a_client_that_sent_more_and_left_takes_nothing,
     jobs_claimed_for_a_client_that_is_gone_are_given_back,
+    a_client_that_leaves_with_its_answer_keeps_its_jobs,
     a_stopping_server_answers_those_who_wait,
 }
 
@@ -231,6 +232,27 @@ async fn jobs_claimed_for_a_client_that_is_gone_are_given_back(served: Served) {
     })
     .await
     .expect("jobs come back before their lease of 30 s ends");
+}
+
+async fn a_client_that_leaves_with_its_answer_keeps_its_jobs(served: Served) {
+    served.register().await;
+    for _ in 0..200 {
+        served.mail(json!({})).await;
+        let mut stream = raw_claim(&served, 1_000).await;
+        let (mut answer, mut part) = (vec![], [0; 4_096]);
+        // Gone with the first bytes that hold the ticket, as a command that runs once and ends.
+        while !String::from_utf8_lossy(&answer).contains("tkt_") {
+            let n = stream.read(&mut part).await.unwrap();
+            assert!(n > 0, "an answer");
+            answer.extend_from_slice(&part[..n]);
+        }
+        drop(stream);
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        let ticket: String = text[text.find("tkt_").unwrap()..].chars().take_while(|c| *c != '"').collect();
+        let settle = json!({"settlements": [{"ticket": ticket, "outcome": "complete"}]});
+        let settled = served.post("/v1/settlements", settle).await.is(200).json;
+        assert_eq!(settled["settled"][0]["status"], json!("applied"), "{settled}");
+    }
 }
 
 async fn a_stopping_server_answers_those_who_wait(mut served: Served) {
