@@ -117,3 +117,47 @@ impl<S: AsyncWrite + Wire + Unpin> AsyncWrite for Watched<S> {
         Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::net::Ipv4Addr;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::Limits;
+
+    /// A connection whose claim is being answered, and whose client has left, as far as the system knows.
+    async fn left(write_first: bool) -> Watched<TcpStream> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, peer) = listener.accept().await.unwrap();
+        let places = Arc::new(Places::new(Limits::default(), 1));
+        let place = places.take(1, peer).unwrap();
+        let mut watched = Watched::new(server, place, places);
+        watched.place.begin();
+        watched.place.attend();
+        if write_first {
+            watched.write_all(b"the answer").await.unwrap();
+        }
+        drop(client);
+        let seen = |cx: &mut Context<'_>| {
+            if has_left(&watched.inner, cx) { Poll::Ready(()) } else { Poll::Pending }
+        };
+        poll_fn(seen).await;
+        watched
+    }
+
+    #[tokio::test]
+    async fn a_client_that_leaves_before_its_answer_ends_the_connection() {
+        let error = left(false).await.flush().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_leaves_with_its_answer_has_got_it() {
+        left(true).await.flush().await.unwrap();
+    }
+}

@@ -1,0 +1,359 @@
+//! `tidegate work`: commands and endpoints as handlers.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{Place, finished, wait_for};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+
+fn enqueue(place: &Place, kind: &str, data: &str, more: &[&str]) -> String {
+    let args = [&["enqueue", kind, "--data", data, "--json"][..], more].concat();
+    place.run(&args).ok().json()["jobs"][0]["id"].as_str().unwrap().to_owned()
+}
+
+fn job(place: &Place, id: &str) -> Value {
+    place.run(&["jobs", "show", id, "--json"]).ok().json()
+}
+
+fn work(place: &Place, args: &[&str]) -> crate::common::Ran {
+    place.run(&[&["work", "--until-idle", "--json"][..], args].concat())
+}
+
+fn script(place: &Place, body: &str) -> String {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = place.file("handler.sh", &format!("#!/bin/sh\n{body}\n"));
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn a_script_gets_the_job_and_its_output_is_the_result() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "night"]).ok();
+    let handler = script(
+        &place,
+        r#"payload=$(cat)
+echo "payload $payload" >&2
+echo "$TIDEGATE_JOB_ID $TIDEGATE_KIND $TIDEGATE_QUEUE $TIDEGATE_TENANT $TIDEGATE_ATTEMPT" >&2
+echo "not JSON"
+echo "{\"seen\": $payload}""#,
+    );
+    let id = enqueue(&place, "hello", "{\"n\":7}", &["--tenant", "acme"]);
+    let report = work(&place, &["--kind", "hello", "--exec", &handler]).ok().json();
+    assert_eq!(report["attempts"]["completed"], 1);
+    let job = job(&place, &id);
+    assert_eq!((&job["state"], &job["result"]["seen"]["n"]), (&"completed".into(), &7.into()));
+    assert_eq!(job["log"][0]["line"], "payload {\"n\":7}");
+    assert_eq!(job["log"][1]["line"], format!("{id} hello night acme 1"));
+}
+
+#[test]
+fn a_command_does_not_see_what_opens_the_store_unless_it_is_passed() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let config = place.file("config.toml", "[worker]\nconcurrency = 3\n");
+    let ran = |more: &[&str]| {
+        let id = enqueue(&place, "hello", "1", &[]);
+        let args = [
+            "work",
+            "--until-idle",
+            "--json",
+            "--kind",
+            "hello",
+            "--exec",
+            "env | grep -E '^(TIDEGATE_|PATH=)' >&2",
+        ];
+        let mut command = place.command(&[&args[..], more].concat());
+        let store = format!("sqlite:{}", place.data().display());
+        command.env("TIDEGATE_STORE", store).env("TIDEGATE_KEY", "tg_secret").env("TIDEGATE_CONFIG", &config);
+        finished(&mut command).ok();
+        job(&place, &id)["log"].to_string()
+    };
+    let names = ["TIDEGATE_STORE=", "TIDEGATE_DATA=", "TIDEGATE_KEY=tg_secret", "TIDEGATE_CONFIG="];
+    let (kept, passed) = (ran(&[]), ran(&["--pass-credentials"]));
+    assert!(kept.contains("TIDEGATE_JOB_ID=") && kept.contains("PATH="), "{kept}");
+    for name in names {
+        assert!(!kept.contains(name), "{name} is in the log");
+        assert!(passed.contains(name), "{name} was not passed");
+    }
+}
+
+#[test]
+fn output_that_is_not_json_is_kept_as_text() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let id = enqueue(&place, "hello", "1", &[]);
+    work(&place, &["--kind", "hello", "--", "printf", "two\nlines\n"]).ok();
+    assert_eq!(job(&place, &id)["result"], "two\nlines");
+}
+
+#[test]
+fn a_kind_that_is_not_registered_is_registered_by_its_worker() {
+    let place = Place::default();
+    work(&place, &["--kind", "fresh", "--queue", "night", "--timeout", "5s", "--exec", "true"]).ok();
+    let kinds = place.run(&["kinds", "ls", "--json"]).ok().json();
+    assert_eq!(
+        (&kinds["kinds"][0]["name"], &kinds["kinds"][0]["settings"]["queue"]),
+        (&"fresh".into(), &"night".into())
+    );
+    assert_eq!(kinds["kinds"][0]["settings"]["timeout_ms"], 5_000);
+}
+
+#[test]
+fn exit_codes_decide_what_follows() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let handler = script(&place, "code=$(cat); echo \"the reason\" >&2; exit $code");
+    let ids: Vec<(i32, &str, String)> =
+        [(75, "TRANSIENT_SERVER"), (1, "LOGIC_ERROR"), (65, "INVALID_INPUT"), (78, "PERMANENT_CONFIG")]
+            .into_iter()
+            .map(|(code, category)| {
+                (code, category, enqueue(&place, "hello", &code.to_string(), &["--max-attempts", "1"]))
+            })
+            .collect();
+    work(&place, &["--kind", "hello", "--exec", &handler]).ok();
+    for (code, category, id) in ids {
+        let job = job(&place, &id);
+        assert_eq!((&job["state"], &job["dead"]["category"]), (&"dead".into(), &category.into()), "{job:#}");
+        let said = job["dead"]["message"].as_str().unwrap();
+        assert!(said.starts_with(&format!("exit code {code}")) && said.ends_with("the reason"), "{said}");
+    }
+}
+
+#[test]
+fn exit_code_75_is_tried_again() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let handler = script(&place, "[ \"$TIDEGATE_ATTEMPT\" = 2 ] || exit 75; echo second");
+    let id = enqueue(&place, "hello", "1", &[]);
+    let report = work(&place, &["--kind", "hello", "--exec", &handler]).ok().json();
+    assert_eq!((&report["attempts"]["retried"], &report["attempts"]["completed"]), (&1.into(), &1.into()));
+    assert_eq!(job(&place, &id)["result"], "second");
+}
+
+#[test]
+fn a_timeout_kills_the_command_and_its_children() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default", "--timeout", "300ms"]).ok();
+    let pids = place.dir.path().join("pids");
+    let handler = script(&place, &format!("trap '' TERM; sleep 300 & echo $$ $! > {}; wait", pids.display()));
+    let id = enqueue(&place, "hello", "1", &["--max-attempts", "1"]);
+    work(&place, &["--kind", "hello", "--exec", &handler]).ok();
+    assert_eq!(job(&place, &id)["dead"]["code"], "TIMEOUT");
+    let pids = std::fs::read_to_string(pids).unwrap();
+    for pid in pids.split_whitespace() {
+        let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+        wait_for("the end of the command", || test_kill_process(pid).is_err());
+    }
+}
+
+#[test]
+fn a_child_that_keeps_the_output_open_does_not_hold_up_the_job() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let pid_file = place.dir.path().join("pid");
+    let handler = script(&place, &format!("sleep 60 & echo $! > {}; echo '\"early\"'", pid_file.display()));
+    let id = enqueue(&place, "hello", "1", &[]);
+    let started = Instant::now();
+    work(&place, &["--kind", "hello", "--exec", &handler]).ok();
+    assert!(started.elapsed() < Duration::from_secs(30));
+    assert_eq!(job(&place, &id)["result"], "early");
+    let pid = std::fs::read_to_string(pid_file).unwrap().trim().parse().unwrap();
+    let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+}
+
+fn started(place: &Place, args: &[&str]) -> Child {
+    let mut command = place.command(args);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn a_stopped_worker_asks_its_commands_to_stop_and_gives_the_jobs_back() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let (begun, told) = (place.dir.path().join("begun"), place.dir.path().join("told"));
+    let body = format!(
+        "trap 'touch {}; exit 143' TERM; touch {}; while :; do sleep 0.05; done",
+        told.display(),
+        begun.display()
+    );
+    let handler = script(&place, &body);
+    let id = enqueue(&place, "hello", "1", &[]);
+    let child = started(
+        &place,
+        &["work", "--kind", "hello", "--exec", &handler, "--drain", "0s", "--grace", "20s", "--json"],
+    );
+    wait_for("the start of the command", || begun.exists());
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(told.exists(), "SIGTERM first");
+    let job = job(&place, &id);
+    assert_eq!((&job["state"], &job["attempt"]), (&"ready".into(), &0.into()), "no attempt is spent");
+}
+
+#[test]
+fn what_ignores_sigterm_does_not_outlive_its_stopped_command() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let pid_file = place.dir.path().join("pid");
+    // The command itself ends at SIGTERM; its child does not.
+    let stubborn =
+        place.file("stubborn.sh", "trap '' TERM\necho $$ > pid.new\nmv pid.new pid\nexec sleep 300\n");
+    let handler = script(&place, &format!("trap 'exit 143' TERM\nsh {stubborn} &\nwait"));
+    enqueue(&place, "hello", "1", &[]);
+    let child = started(
+        &place,
+        &["work", "--kind", "hello", "--exec", &handler, "--drain", "0s", "--grace", "500ms"],
+    );
+    wait_for("the start of the command", || pid_file.exists());
+    let stubborn = std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
+    let stubborn = Pid::from_raw(stubborn).unwrap();
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    wait_for("the end of the command's child", || test_kill_process(stubborn).is_err());
+}
+
+/// Answers each connection with the next of these, and keeps what was sent.
+fn endpoint<A: AsRef<str> + Send + 'static>(
+    answers: Vec<A>,
+) -> (String, std::thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/jobs", listener.local_addr().unwrap());
+    let served = std::thread::spawn(move || {
+        let mut requests = vec![];
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut head, mut length) = (String::new(), 0);
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                if let Some(n) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = n.trim().parse().unwrap();
+                }
+                if line.trim().is_empty() {
+                    break;
+                }
+                head += &line;
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            requests.push(format!("{}\n{}", head.to_ascii_lowercase(), String::from_utf8(body).unwrap()));
+            let close = answer.as_ref().replacen("\r\n", "\r\nconnection: close\r\n", 1);
+            // A client that has read enough may hang up.
+            let _ = stream.write_all(close.as_bytes());
+        }
+        requests
+    });
+    (url, served)
+}
+
+#[test]
+fn an_endpoint_gets_the_job_and_its_answer_decides() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let (url, served) = endpoint(vec!["HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{\"ok\": 1}"]);
+    let id = enqueue(&place, "hello", "{\"n\":7}", &["--tenant", "acme"]);
+    work(&place, &["--queue", "default", "--url", &url]).ok();
+    assert_eq!(job(&place, &id)["result"]["ok"], 1);
+    let sent = served.join().unwrap().remove(0);
+    for part in [
+        "post /jobs http/1.1",
+        "tidegate-kind: hello",
+        "tidegate-tenant: acme",
+        "tidegate-attempt: 1",
+        "{\"n\":7}",
+    ] {
+        assert!(sent.contains(part), "{part} is missing: {sent}");
+    }
+    assert!(sent.contains(&format!("idempotency-key: {}", id.to_ascii_lowercase())), "{sent}");
+}
+
+#[test]
+fn an_answer_that_cannot_be_kept_completes_the_job_without_a_result() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let answer = |status: &str, body: &str| {
+        format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    };
+    let most = tidegate_core::limits::MAX_RESULT_BYTES;
+    // Too long as it is; too long once it is a JSON string; and too long for a refusal, whose status counts too.
+    let (long, quotes) = ("x".repeat(most + 1), "\"".repeat(most));
+    for (answers, code) in [
+        (vec![answer("200 OK", &long)], None),
+        (vec![answer("200 OK", &quotes)], None),
+        (vec![answer("422 No", &long)], Some("HTTP_422")),
+    ] {
+        let (url, served) = endpoint(answers);
+        let id = enqueue(&place, "hello", "1", &["--max-attempts", "1"]);
+        work(&place, &["--kind", "hello", "--url", &url]).ok();
+        served.join().unwrap();
+        let job = job(&place, &id);
+        if let Some(code) = code {
+            assert_eq!(job["dead"]["code"], code);
+            continue;
+        }
+        assert_eq!((&job["state"], &job["result"]), (&"completed".into(), &Value::Null), "{}", job["dead"]);
+        let line = job["log"][0]["line"].as_str().unwrap();
+        assert!(line.starts_with("the endpoint answered 200, and the answer was not kept"), "{line}");
+    }
+}
+
+#[test]
+fn refusals_of_an_endpoint_are_told_apart() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let (url, served) = endpoint(vec![
+        "HTTP/1.1 429 Slow down\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 503 Later\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 422 No\r\ncontent-length: 11\r\n\r\nno such day",
+        "HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n",
+    ]);
+    let final_one = enqueue(&place, "hello", "1", &[]);
+    work(&place, &["--kind", "hello", "--url", &url]).ok();
+    let job = |id: &str| job(&place, id);
+    let first = job(&final_one);
+    assert_eq!(
+        (&first["snoozes"], &first["attempt"]),
+        (&2.into(), &1.into()),
+        "snoozes spend no attempt: {first:#}"
+    );
+    assert_eq!(
+        (&first["dead"]["category"], &first["dead"]["code"]),
+        (&"INVALID_INPUT".into(), &"HTTP_422".into())
+    );
+    assert_eq!(first["dead"]["message"], "answered 422: no such day");
+    let broken = enqueue(&place, "hello", "2", &["--max-attempts", "1"]);
+    work(&place, &["--kind", "hello", "--url", &url]).ok();
+    assert_eq!(job(&broken)["dead"]["category"], "TRANSIENT_SERVER");
+    served.join().unwrap();
+    let nobody = enqueue(&place, "hello", "3", &["--max-attempts", "1"]);
+    work(&place, &["--kind", "hello", "--url", &url]).ok();
+    assert_eq!(job(&nobody)["dead"]["category"], "TRANSIENT_NETWORK");
+}
+
+#[test]
+fn what_cannot_be_right_is_said_before_anything_runs() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    place.run(&["kinds", "set", "bye", "--queue", "default"]).ok();
+    for (code, exit, args) in [
+        ("TG2009", 2, &["work", "--kind", "hello"][..]),
+        ("TG2009", 2, &["work", "--exec", "true"]),
+        ("TG2009", 2, &["work", "--kind", "hello", "--exec", "true", "--url", "http://x"]),
+        ("TG2009", 2, &["work", "--kind", "hello", "--url", "ftp://x"]),
+        ("TG2008", 2, &["work", "--kind", "hello", "--exec", "true", "--concurrency", "0"]),
+        ("TG2008", 2, &["work", "--kind", "hello", "--exec", "true", "--lease", "1ms"]),
+        ("TG2003", 3, &["work", "--queue", "empty", "--exec", "true"]),
+        ("TG4004", 4, &["work", "--kind", "hello", "--exec", "true", "--until-idle"]),
+    ] {
+        let ran = finished(&mut place.command(args));
+        assert_eq!(ran.code, exit, "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(&format!("error[{code}]")), "{args:?}: {}", ran.err);
+    }
+}

@@ -1,0 +1,16 @@
+//! The command line, as a user meets it. One program: each further one costs a build and a link of its own.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail where it stands")]
+
+mod bench_http;
+mod common;
+mod config;
+mod demo;
+mod doctor;
+mod handlers;
+mod look;
+mod many;
+mod ops;
+mod postgres;
+mod refusals;
+mod server;
+mod work;
