@@ -52,7 +52,7 @@ start_postgres() {
   (cd "$dir" && "${as[@]}" "$bin/initdb" -D "$dir/data" -U tidegate -A trust -E UTF8 --locale=C.UTF-8 >"$dir/initdb.log" 2>&1) ||
     { cat "$dir/initdb.log" >&2; return 1; }
   (cd "$dir" && exec "${as[@]}" "$bin/postgres" -D "$dir/data" -p "$port" -k "$dir" \
-    -c listen_addresses=127.0.0.1 -c max_connections=200 -c shared_buffers=256MB >"$dir/postgres.log" 2>&1) &
+    -c listen_addresses=127.0.0.1 -c max_connections=200 -c shared_buffers=256MB "$@" >"$dir/postgres.log" 2>&1) &
   POSTGRES_PID=$!
   export TIDEGATE_TEST_POSTGRES="postgres://tidegate@127.0.0.1:$port/postgres"
   local tries

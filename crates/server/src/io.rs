@@ -5,7 +5,7 @@
 //! looked after here. (Who sends ahead more than the sockets hold is out of sight behind it; a lease takes care of that.)
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -32,17 +32,17 @@ impl Wire for TlsStream<TcpStream> {
     }
 }
 
-/// Whether the other side will send nothing more. If not, the task is woken when it may.
+/// Whether the other side will send nothing more. If not, and nothing of it waits to be read, the task is woken when that
+/// changes. (A socket counts as readable until a read finds nothing: to ask whether it is ready would wake nobody.)
 fn has_left(socket: &TcpStream, cx: &mut Context<'_>) -> bool {
-    if socket.poll_read_ready(cx).is_pending() {
-        return false;
-    }
-    let ready =
-        std::pin::pin!(socket.ready(Interest::READABLE)).poll(&mut Context::from_waker(Waker::noop()));
-    match ready {
-        Poll::Ready(Ok(ready)) => ready.is_read_closed(),
-        Poll::Ready(Err(_)) => true,
+    let mut one = [0];
+    match socket.poll_peek(cx, &mut ReadBuf::new(&mut one)) {
         Poll::Pending => false,
+        Poll::Ready(Ok(0) | Err(_)) => true,
+        Poll::Ready(Ok(_)) => {
+            let ready = pin!(socket.ready(Interest::READABLE)).poll(&mut Context::from_waker(Waker::noop()));
+            matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+        }
     }
 }
 
