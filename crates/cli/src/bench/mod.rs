@@ -4,6 +4,7 @@
 mod backlog;
 mod figures;
 mod fleet;
+mod gates;
 mod http;
 mod jobs;
 mod steady;
@@ -37,6 +38,12 @@ enum What {
   tidegate bench http --jobs 100000
   tidegate bench http --jobs 100000 --json")]
     Http(http::HttpArgs),
+    /// Ask gates for admission as fast as they answer, and check that nothing passes that may not
+    #[command(after_help = "Examples:
+  tidegate bench gates
+  tidegate bench gates --gates redis://localhost --json
+  tidegate bench gates --gates postgres://localhost/bench --seconds 10")]
+    Gates(gates::GatesArgs),
     /// Fill a store with a backlog; `bench jobs` does this in a process of its own, so that memory is measured clean
     #[command(hide = true)]
     Fill(backlog::FillArgs),
@@ -50,6 +57,7 @@ pub(crate) async fn run(args: BenchArgs, config: &Config, output: &Output) -> Re
     match args.what {
         What::Jobs(args) => jobs::run(args, config, output).await,
         What::Http(args) => http::run(args, output).await,
+        What::Gates(args) => gates::run(args, output).await,
         What::Fill(args) => backlog::fill(args, config, output).await,
         What::Drain(args) => fleet::drain(args, config).await,
     }

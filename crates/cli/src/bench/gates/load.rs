@@ -1,0 +1,205 @@
+//! Callers that ask and settle as fast as they can.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tidegate_core::gates::config::{Breaker, Reported, Slots, Smooth};
+use tidegate_core::gates::{
+    Admission, Call, End, Gate, GateSet, Holder, Kind, Outcome, Part, Points, Span, Target, Unit,
+};
+use tidegate_gates::{Backend, Gates as _, GatesError, InProcess, RedisGates};
+use tokio::task::JoinSet;
+
+/// Gates of every admission.
+pub(super) const GATES: usize = 4;
+/// Slots of the gates: enough for a crowd.
+const SLOTS: u32 = 2_000;
+/// Round trips are counted over this many admissions.
+const COUNTED: u64 = 1_000;
+
+/// Microseconds.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct Micros {
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+}
+
+/// What callers saw.
+pub(super) struct Measured {
+    pub(super) per_s: f64,
+    pub(super) decision: Micros,
+}
+
+impl Measured {
+    fn of(count: u64, took: Duration, mut nanos: Vec<u64>) -> Self {
+        nanos.sort_unstable();
+        let at =
+            |share: f64| nanos.get((nanos.len() as f64 * share) as usize).map_or(0.0, |n| *n as f64 / 1e3);
+        Self { per_s: count as f64 / took.as_secs_f64(), decision: Micros { p50: at(0.5), p99: at(0.99) } }
+    }
+}
+
+/// Wide gates: everything passes, and all of them are asked.
+fn set() -> GateSet {
+    let rate = Smooth { rate: 10_000_000, every: Span::secs(1), burst: 1_000_000, unit: Unit::Calls };
+    let bucket = Reported { capacity: 1_000_000.0, restore_per_s: 1_000_000.0, known: true };
+    GateSet::of(vec![
+        Gate::new("breaker", Kind::Breaker(Breaker::default())),
+        Gate::new("rate", Kind::Smooth(rate)),
+        Gate::new("points", Kind::Reported(bucket)),
+        Gate::new("slots", Kind::Slots(Slots::of(SLOTS))),
+    ])
+}
+
+/// Domains with gates, and callers.
+pub(super) struct Load {
+    gates: Arc<dyn Backend>,
+    targets: Vec<Arc<Target>>,
+    /// Holders are numbered, and never the same.
+    holders: Arc<AtomicU64>,
+}
+
+fn target(domain: &str) -> Result<Arc<Target>, GatesError> {
+    let made = Target::new(domain).and_then(|t| t.with(Part::Tenant, "acme"));
+    made.map(Arc::new).map_err(|e| GatesError::Corrupt(e.to_string()))
+}
+
+/// Everything should pass here; what did not is no measurement.
+fn unexpected(reply: &Admission) -> GatesError {
+    GatesError::Corrupt(format!("a call that should pass did not: {reply:?}"))
+}
+
+impl Load {
+    pub(super) async fn new(gates: Arc<dyn Backend>, name: &str, domains: u64) -> Result<Self, GatesError> {
+        let mut targets = Vec::new();
+        for n in 0..domains {
+            let domain = format!("bench-{name}-{n}");
+            gates.configure(&domain, set()).await?;
+            targets.push(target(&domain)?);
+        }
+        // Another run of this program is another holder.
+        let first = std::time::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_micros() as u64);
+        Ok(Self { gates, targets, holders: Arc::new(AtomicU64::new(first)) })
+    }
+
+    fn call(targets: &[Arc<Target>], n: u64) -> Call {
+        Call {
+            cost: Points(1),
+            priority: 1,
+            ..Call::new(targets[(n % targets.len() as u64) as usize].clone(), Holder::number(n))
+        }
+    }
+
+    /// So many callers at a time.
+    pub(super) async fn run(&self, callers: u64, lasts: Duration) -> Result<Measured, GatesError> {
+        let mut tasks = JoinSet::new();
+        let began = Instant::now();
+        for _ in 0..callers {
+            let (gates, targets, holders) = (self.gates.clone(), self.targets.clone(), self.holders.clone());
+            tasks.spawn(async move {
+                let outcome = Outcome { actual: Some(Points(1)), ..Outcome::of(End::Ok) };
+                let mut times = Vec::new();
+                while began.elapsed() < lasts {
+                    let call = Self::call(&targets, holders.fetch_add(1, Ordering::Relaxed));
+                    let asked = Instant::now();
+                    let reply = gates.admit(None, &call).await?;
+                    times.push(asked.elapsed().as_nanos() as u64);
+                    let Admission::Admitted(admitted) = reply else { return Err(unexpected(&reply)) };
+                    gates.settle(None, &admitted.permit, &outcome).await?;
+                }
+                Ok(times)
+            });
+        }
+        let times: Vec<Vec<u64>> = tasks.join_all().await.into_iter().collect::<Result<_, _>>()?;
+        let times = times.concat();
+        Ok(Measured::of(times.len() as u64, began.elapsed(), times))
+    }
+
+    /// One thread, without a runtime in between.
+    pub(super) fn run_alone(&self, gates: &InProcess, lasts: Duration) -> Result<Measured, GatesError> {
+        let outcome = Outcome { actual: Some(Points(1)), ..Outcome::of(End::Ok) };
+        let (mut count, mut times) = (0, Vec::new());
+        let mut n = self.holders.load(Ordering::Relaxed);
+        let began = Instant::now();
+        while began.elapsed() < lasts {
+            // One in a thousand is timed: to look at the clock costs as much as a gate.
+            for i in 0..1_000 {
+                n += 1;
+                let call = Self::call(&self.targets, n);
+                let before = (i == 500).then(Instant::now);
+                let reply = gates.admit_now(None, &call)?;
+                if let Some(before) = before {
+                    times.push(before.elapsed().as_nanos() as u64);
+                }
+                let Admission::Admitted(admitted) = reply else { return Err(unexpected(&reply)) };
+                gates.settle_now(None, &admitted.permit, &outcome)?;
+                count += 1;
+            }
+        }
+        self.holders.store(n + 1, Ordering::Relaxed);
+        Ok(Measured::of(count, began.elapsed(), times))
+    }
+
+    /// Fills the line: all slots are taken while low priorities ask, and then half of them are given back.
+    pub(super) async fn fill(&self, waiters: u64) -> Result<(), GatesError> {
+        let mut permits = Vec::new();
+        for n in 0..u64::from(SLOTS) + waiters {
+            let number = self.holders.fetch_add(1, Ordering::Relaxed);
+            let call = Call {
+                priority: if n < u64::from(SLOTS) { 1 } else { 4 },
+                ..Self::call(&self.targets, number)
+            };
+            match self.gates.admit(None, &call).await? {
+                Admission::Admitted(admitted) => permits.push(admitted.permit),
+                Admission::Wait(_) if call.priority == 4 => {}
+                reply => return Err(unexpected(&reply)),
+            }
+        }
+        for permit in permits.drain(..permits.len() / 2) {
+            self.gates.settle(None, &permit, &Outcome::of(End::Ok)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Calls per second of a script that does nothing.
+pub(super) async fn trivial(
+    gates: &Arc<RedisGates>,
+    callers: u64,
+    lasts: Duration,
+) -> Result<f64, GatesError> {
+    let mut tasks = JoinSet::new();
+    let began = Instant::now();
+    for _ in 0..callers {
+        let gates = gates.clone();
+        tasks.spawn(async move {
+            let mut count = 0u64;
+            while began.elapsed() < lasts {
+                gates.do_nothing().await?;
+                count += 1;
+            }
+            Ok(count)
+        });
+    }
+    let counts: Vec<u64> = tasks.join_all().await.into_iter().collect::<Result<_, GatesError>>()?;
+    Ok(counts.iter().sum::<u64>() as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Round trips of an admission, counted where commands are sent.
+pub(super) async fn round_trips(gates: &Arc<RedisGates>) -> Result<f64, GatesError> {
+    let load = Load::new(gates.clone(), "trips", 1).await?;
+    let outcome = Outcome::of(End::Ok);
+    let mut trips = 0;
+    for n in 0..=COUNTED {
+        let call = Load::call(&load.targets, load.holders.fetch_add(1, Ordering::Relaxed));
+        let before = gates.round_trips();
+        let reply = gates.admit(None, &call).await?;
+        // The first one brings the settings.
+        trips += if n == 0 { 0 } else { gates.round_trips() - before };
+        let Admission::Admitted(admitted) = reply else { return Err(unexpected(&reply)) };
+        gates.settle(None, &admitted.permit, &outcome).await?;
+    }
+    Ok(trips as f64 / COUNTED as f64)
+}
