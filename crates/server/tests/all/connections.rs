@@ -198,7 +198,7 @@ async fn as_many_wait_as_may() {
 
 #[tokio::test]
 async fn stopping_lets_requests_end_and_closes_the_rest() {
-    let mut served = served(|o| o.drain = Duration::from_secs(10)).await;
+    let mut served = served(|o| o.drain = 10 * PATIENCE).await;
     served.register().await;
     let mut idle = TcpStream::connect(served.addr).await.unwrap();
     let mut kept = served.connect().await;
@@ -207,9 +207,7 @@ async fn stopping_lets_requests_end_and_closes_the_rest() {
     let stream = events.open(Ask::new(Method::GET, "/v1/events")).await.unwrap();
     let addr = served.addr;
     served.begin_stop();
-    let begun = std::time::Instant::now();
     assert_eq!(to_the_end(&mut idle).await, "");
     timeout(PATIENCE, stream.into_body().collect()).await.expect("the stream ends").unwrap();
     until("nobody listens any more", || async { TcpStream::connect(addr).await.is_err() }).await;
-    assert!(begun.elapsed() < Duration::from_secs(5));
 }
