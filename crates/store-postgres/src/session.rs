@@ -8,7 +8,9 @@
 
 mod log;
 mod scout;
+mod sweep;
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use tokio_postgres::types::ToSql;
 
 use self::log::read_position;
 use self::scout::Scout;
+use self::sweep::Sweep;
 use crate::error::OrStore;
 use crate::link::{Address, Link, Request, all};
 use crate::listener::Heard;
@@ -94,15 +97,14 @@ pub(crate) struct Session {
     /// Operations were applied that are not committed: the memory is ahead of the rows.
     dirty: bool,
     mark: Mark,
-    /// Versions below this are gone from the log.
-    pruned: i64,
-    looked: i64,
     /// How often the memory was rebuilt.
     rebuilds: u64,
     /// Marks to be written before the lock is waited for.
     ahead: Ahead,
     /// Follows the others while the lock is waited for.
     scout: Scout,
+    /// Keeps the log short.
+    sweep: Sweep,
     heard: Arc<Heard>,
     /// Whether the operations of this transaction make events.
     watching: bool,
@@ -132,11 +134,10 @@ impl Session {
             severed: false,
             dirty: false,
             mark: Mark { version: 0, stamp: 0 },
-            pruned: 0,
-            looked: 0,
             rebuilds: 0,
             ahead: Ahead::default(),
             scout: Scout::default(),
+            sweep: Sweep::default(),
             heard,
             watching: false,
             last_watched: None,
@@ -277,8 +278,7 @@ impl Session {
         self.runtime.block_on(rows.link().batch("COMMIT"))?;
         machine.record_changes(true);
         machine.tolerate_late_readings(self.options.late.as_millis() as i64);
-        // Another server may be behind the same address: what was known about the places of rows is not.
-        (self.pruned, self.looked) = (0, mark.version);
+        self.sweep.start_over(mark.version);
         self.rebuilds += 1;
         machine.rows_mut().set_time(now);
         self.mark = mark;
@@ -317,10 +317,10 @@ impl Session {
         let current = ahead.version == self.mark.version;
         let machine = self.machine()?;
         if !current {
-            let lost: Vec<Seq> =
+            let lost: BTreeSet<Seq> =
                 ahead.tickets.iter().filter(|ticket| !machine.holds(**ticket)).map(|t| t.seq).collect();
             if !lost.is_empty() {
-                lost.iter().for_each(|seq| drop(ahead.marks.remove(seq)));
+                ahead.marks.retain(|seq, _| !lost.contains(seq));
                 machine.rows_mut().take_back(lost)?;
             }
         }

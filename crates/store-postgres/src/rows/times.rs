@@ -29,9 +29,13 @@ pub(super) struct Trail {
 }
 
 impl Trail {
-    /// Where to begin now.
+    /// Where to begin now. What has come since the last look is no older than that look, but for the longest wait.
     fn start(self, now: Timestamp) -> Timestamp {
-        if self.is_time_to_look(now) { self.oldest.plus_ms(-2 * LONGEST_WAIT_MS) } else { self.oldest }
+        if self.is_time_to_look(now) {
+            self.oldest.min(self.looked).plus_ms(-LONGEST_WAIT_MS)
+        } else {
+            self.oldest
+        }
     }
 
     fn is_time_to_look(self, now: Timestamp) -> bool {
