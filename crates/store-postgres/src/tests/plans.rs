@@ -8,7 +8,7 @@ const HOT: &[(Sql, &str, &str)] = &[
     (Sql::HeadLock, "", "head_pkey"),
     (Sql::LogAfter, "1, 1000", "log_pkey"),
     (Sql::LogLast, "", "log_pkey"),
-    (Sql::LogPrune, "0, 50000, 120, 20000, 256", "log_pkey"),
+    (Sql::LogPrune, "0, 50000, 120, 256, 1000000", "log_pkey"),
     (Sql::JobsGet, "'{1,5}', '{3,5}'", "jobs_pkey"),
     (Sql::JobsHead, "'{1,5}', '{3,5}'", "jobs_pkey"),
     (Sql::JobsFind, "'{01890000-0000-7000-8000-000000000001}'", "jobs_id_key"),
