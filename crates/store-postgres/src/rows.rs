@@ -38,6 +38,8 @@ use tokio_postgres::types::{FromSql, ToSql};
 use self::fetched::Fetched;
 use self::foreseen::Foreseen;
 pub(crate) use self::gathered::Gathered;
+use self::runs::Runs;
+use self::times::Trail;
 use crate::error::OrStore;
 use crate::link::Link;
 use crate::statements::Sql;
@@ -60,10 +62,8 @@ pub(crate) struct PgRows {
     gathered: Gathered,
     fetched: Fetched,
     foreseen: Foreseen,
-    /// Nothing of these queues finished before these times. A walk for the oldest begins here, not among the entries of
-    /// what was deleted, which an old snapshot may hold. Times of finished jobs grow in the order of commits, unless
-    /// the clock goes back.
-    pruned: HashMap<QueueId, Timestamp>,
+    /// Where the oldest finished jobs are. Times of finished jobs grow in the order of commits, unless the clock goes back.
+    trails: HashMap<QueueId, Trail>,
     /// Nothing is scheduled before this time: the walk for what is due begins here, for the same reason.
     due_from: Timestamp,
     /// When the last change was made.
@@ -81,7 +81,7 @@ impl PgRows {
             gathered: Gathered::default(),
             fetched: Fetched::default(),
             foreseen: Foreseen::default(),
-            pruned: HashMap::new(),
+            trails: HashMap::new(),
             due_from: Timestamp(i64::MIN),
             now: Timestamp(i64::MIN),
         }
@@ -104,6 +104,12 @@ impl PgRows {
     /// Rows of marks as the server takes them.
     pub(crate) fn marks_to_copy(marks: &BTreeMap<Seq, DoneRow>) -> Result<bytes::Bytes> {
         copy::done(marks)
+    }
+
+    /// Takes marks back that were written in this transaction.
+    pub(crate) fn take_back(&self, marks: impl IntoIterator<Item = Seq>) -> Result<()> {
+        let Runs { first, last } = Runs::of(marks);
+        self.runtime.block_on(self.link.execute(Sql::DoneTakeBack, &[&first, &last])).map(drop)
     }
 
     /// When the last change was made, as far as known.
@@ -136,7 +142,7 @@ impl PgRows {
     pub(crate) fn set_time(&mut self, now: Timestamp) {
         if now < self.now {
             // Jobs may finish earlier than others that finished before.
-            self.pruned.clear();
+            self.trails.clear();
         }
         self.now = now;
     }
@@ -144,7 +150,7 @@ impl PgRows {
     /// What a machine that is opened over these rows goes on with.
     pub(crate) fn set_numbers(&mut self, numbers: Numbers) {
         self.numbers = numbers;
-        self.pruned.clear();
+        self.trails.clear();
         self.due_from = Timestamp(i64::MIN);
         self.forget();
     }

@@ -25,6 +25,7 @@ struct Migration {
 const MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_init", text: include_str!("../migrations/0001_init.sql"), readable_from: 1 },
     Migration { name: "0002_lean", text: include_str!("../migrations/0002_lean.sql"), readable_from: 1 },
+    Migration { name: "0003_marks", text: include_str!("../migrations/0003_marks.sql"), readable_from: 3 },
 ];
 
 /// Version of the schema that this program makes.

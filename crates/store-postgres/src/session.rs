@@ -8,8 +8,9 @@
 
 mod log;
 mod scout;
+mod sweep;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +20,6 @@ use tidegate_core::codes;
 use tidegate_core::ids::{LeaseId, Seq};
 use tidegate_core::time::Timestamp;
 use tidegate_store::machine::{self, Machine, PendingSignals};
-use tidegate_store::rows::DoneRow;
 use tidegate_store::{Error, Feed, Result};
 use tokio::runtime::Runtime;
 use tokio_postgres::Row;
@@ -27,11 +27,12 @@ use tokio_postgres::types::ToSql;
 
 use self::log::read_position;
 use self::scout::Scout;
+use self::sweep::Sweep;
 use crate::error::OrStore;
 use crate::link::{Address, Link, Request, all};
 use crate::listener::Heard;
 use crate::options::PgOptions;
-use crate::rows::foreseen::Completion;
+use crate::rows::foreseen::{Ahead, Completion};
 use crate::rows::send::COPY_FROM;
 use crate::rows::{Numbers, PgRows};
 use crate::statements::{SCAN, Sql, WRITER, in_schema};
@@ -96,15 +97,14 @@ pub(crate) struct Session {
     /// Operations were applied that are not committed: the memory is ahead of the rows.
     dirty: bool,
     mark: Mark,
-    /// Versions below this are gone from the log.
-    pruned: i64,
-    looked: i64,
     /// How often the memory was rebuilt.
     rebuilds: u64,
     /// Marks to be written before the lock is waited for.
-    foreseen: BTreeMap<Seq, DoneRow>,
+    ahead: Ahead,
     /// Follows the others while the lock is waited for.
     scout: Scout,
+    /// Keeps the log short.
+    sweep: Sweep,
     heard: Arc<Heard>,
     /// Whether the operations of this transaction make events.
     watching: bool,
@@ -134,11 +134,10 @@ impl Session {
             severed: false,
             dirty: false,
             mark: Mark { version: 0, stamp: 0 },
-            pruned: 0,
-            looked: 0,
             rebuilds: 0,
-            foreseen: BTreeMap::new(),
+            ahead: Ahead::default(),
             scout: Scout::default(),
+            sweep: Sweep::default(),
             heard,
             watching: false,
             last_watched: None,
@@ -279,8 +278,7 @@ impl Session {
         self.runtime.block_on(rows.link().batch("COMMIT"))?;
         machine.record_changes(true);
         machine.tolerate_late_readings(self.options.late.as_millis() as i64);
-        // Another server may be behind the same address: what was known about the places of rows is not.
-        (self.pruned, self.looked) = (0, mark.version);
+        self.sweep.start_over(mark.version);
         self.rebuilds += 1;
         machine.rows_mut().set_time(now);
         self.mark = mark;
@@ -294,13 +292,39 @@ impl Session {
 
     /// The next transaction is going to complete these jobs. Their marks are written at its beginning.
     pub(crate) fn foresee(&mut self, completions: Vec<Completion>, now: Timestamp) -> Result<()> {
-        self.foreseen.clear();
+        self.ahead = Ahead::default();
         if completions.len() >= COPY_FROM {
             self.mend()?;
-            let rows = self.machine()?.rows_mut();
-            let at = rows.time().max(now);
-            self.foreseen = rows.foreseen().marks(completions, at);
+            let version = self.mark.version;
+            let machine = self.machine()?;
+            let at = machine.rows_mut().time().max(now);
+            let mut ahead = Ahead { version, ..Ahead::default() };
+            for (ticket, result) in completions {
+                let mark =
+                    machine.holds(ticket).then(|| machine.rows_mut().foreseen().mark(ticket, result, at));
+                if let Some(mark) = mark.flatten() {
+                    ahead.tickets.push(ticket);
+                    ahead.marks.insert(ticket.seq, mark);
+                }
+            }
+            self.ahead = ahead;
         }
+        Ok(())
+    }
+
+    /// Marks were written ahead. Those of jobs that somebody else took while the lock was waited for are taken back.
+    fn written(&mut self, mut ahead: Ahead) -> Result<()> {
+        let current = ahead.version == self.mark.version;
+        let machine = self.machine()?;
+        if !current {
+            let lost: BTreeSet<Seq> =
+                ahead.tickets.iter().filter(|ticket| !machine.holds(**ticket)).map(|t| t.seq).collect();
+            if !lost.is_empty() {
+                ahead.marks.retain(|seq, _| !lost.contains(seq));
+                machine.rows_mut().take_back(lost)?;
+            }
+        }
+        machine.rows_mut().foreseen().written(ahead.marks);
         Ok(())
     }
 
@@ -310,7 +334,7 @@ impl Session {
         loop {
             tries += 1;
             self.mend()?;
-            let foreseen = !self.foreseen.is_empty();
+            let foreseen = !self.ahead.marks.is_empty();
             let error = match self.try_begin(kind, 0) {
                 Ok(()) => return Ok(()),
                 Err(Behind::Lost) => {
@@ -324,7 +348,7 @@ impl Session {
                     error
                 }
             };
-            // What was foreseen may be what the server refuses: a job that somebody else completed.
+            // What was foreseen may be what the server refuses; the next try is without it.
             if foreseen && tries < 3 {
                 continue;
             }
@@ -341,8 +365,9 @@ impl Session {
         if rivals && self.heard.version() > self.mark.version {
             while self.catch_up()? {}
         }
-        let marks = if writes { std::mem::take(&mut self.foreseen) } else { BTreeMap::new() };
-        let rows_to_copy = if marks.is_empty() { None } else { Some(PgRows::marks_to_copy(&marks)?) };
+        let ahead = if writes { std::mem::take(&mut self.ahead) } else { Ahead::default() };
+        let rows_to_copy =
+            if ahead.marks.is_empty() { None } else { Some(PgRows::marks_to_copy(&ahead.marks)?) };
         let settings = self.options.pooled.then(|| self.options.settings(true));
         let from = self.mark.version;
         let most = if writes && tries < PATIENCE { FOLLOW_INSIDE } else { FOLLOW };
@@ -390,7 +415,7 @@ impl Session {
             None => true,
         };
         if !alive {
-            if !marks.is_empty() {
+            if !ahead.marks.is_empty() {
                 // Reviving commits, and nothing has decided on these marks: what they are about may be lost.
                 self.roll_back();
                 return self.try_begin(kind, tries + 1);
@@ -402,13 +427,12 @@ impl Session {
         let whole = (log.len() as i64) < most;
         self.follow(&log)?;
         if whole {
-            self.machine()?.rows_mut().foreseen().written(marks);
-            return Ok(());
+            return Ok(self.written(ahead)?);
         }
         // Far behind: the rest is read without holding up anybody.
         self.roll_back();
         // Not with the marks again: they would be older than their time says.
-        drop(marks);
+        drop(ahead);
         while self.catch_up()? {}
         self.try_begin(kind, tries + 1)
     }

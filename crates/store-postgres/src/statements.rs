@@ -48,6 +48,7 @@ statements! {
     DoneGet = "done/get",
     DonePutLetters = "done/put_letters",
     DoneDelete = "done/delete",
+    DoneTakeBack = "done/take_back",
     DoneOldest = "done/oldest",
     DoneOldestDead = "done/oldest_dead",
     DelayedInsert = "delayed/insert",

@@ -282,7 +282,7 @@ impl Seen {
 /// Jobs per second from the worker's start until everything it ran is settled. With a backlog the worker stops after
 /// as many jobs, whichever they are: the queue is shared fairly with the backlog's groups.
 async fn process(tide: &Tidegate, args: &JobsArgs, seen: &Arc<Seen>) -> Result<(f64, u64)> {
-    let stop_at = if args.backlog.is_empty() { seen.known } else { args.jobs };
+    let stop_at = seen.known;
     let handler = {
         let seen = seen.clone();
         move |job: NoOp, _: Context| {

@@ -5,6 +5,8 @@
 //! transaction, before the head row is locked, where it holds up nobody. What the machine decides then counts: a mark that
 //! it does not make (the lease was lost) is taken back before the commit, and one that it makes otherwise is written again.
 //!
+//! Nobody waits for a mark that is not committed: there is no unique index, so that several may be there for one job, of
+//! which one at most is committed. Those of jobs that somebody else took meanwhile are taken back as soon as that is known.
 //! Until the machine has made a mark, nothing in this transaction sees it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,6 +25,16 @@ const CLAIMS: usize = 200_000;
 
 /// A completed job: its ticket and its result.
 pub(crate) type Completion = (Ticket, Option<Payload>);
+
+/// Marks to be written before their turn.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    pub(crate) marks: BTreeMap<Seq, DoneRow>,
+    /// What they rely on.
+    pub(crate) tickets: Vec<Ticket>,
+    /// The commit after which every ticket was good.
+    pub(crate) version: i64,
+}
 
 /// What is known of a job that this process claimed.
 #[derive(Debug, Clone, Copy)]
@@ -62,14 +74,11 @@ impl Foreseen {
         }
     }
 
-    /// The marks that these completions will make.
-    pub(crate) fn marks(&self, completions: Vec<Completion>, at: Timestamp) -> BTreeMap<Seq, DoneRow> {
-        let mark = |(ticket, result): Completion| {
-            let held = self.held.get(&ticket.seq).filter(|held| held.lease == ticket.lease)?;
-            let (queue, attempt) = (held.queue, held.attempt);
-            Some((ticket.seq, DoneRow { queue, state: State::Completed, at, attempt, result, letter: None }))
-        };
-        completions.into_iter().filter_map(mark).collect()
+    /// The mark that a completion will make.
+    pub(crate) fn mark(&self, ticket: Ticket, result: Option<Payload>, at: Timestamp) -> Option<DoneRow> {
+        let held = self.held.get(&ticket.seq).filter(|held| held.lease == ticket.lease)?;
+        let (queue, attempt) = (held.queue, held.attempt);
+        Some(DoneRow { queue, state: State::Completed, at, attempt, result, letter: None })
     }
 
     /// These marks were written.

@@ -150,7 +150,7 @@ impl Gathered {
     fn send_times<'a>(&'a self, link: &'a Link, requests: &mut Requests<'a>) -> Result<()> {
         if !self.unmarked.is_empty() {
             let Runs { first, last } = Runs::of(self.unmarked.iter().copied());
-            send!(link, requests, Sql::DoneDelete, first, last);
+            send!(link, requests, Sql::DoneTakeBack, first, last);
         }
         if self.done.len() >= COPY_FROM {
             requests.push(Box::pin(link.copy(Sql::DoneCopy, copy::done(&self.done)?)));

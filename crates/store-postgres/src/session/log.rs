@@ -1,4 +1,4 @@
-//! The log of all commits: following it, keeping it short, and what a crash of the server means for it.
+//! The log of all commits: following it, and what a crash of the server means for it.
 
 use std::time::{Duration, Instant};
 
@@ -18,15 +18,8 @@ use crate::statements::Sql;
 /// Leases of one era, between two crashes of the server: the low bits of a number count them.
 const LEASE_BITS: u32 = 32;
 
-/// Commits of a process between two looks at old rows of the log.
-const PRUNE_EVERY: i64 = 256;
-
 /// Events are made for this long after the last follower left.
 const WATCHED_FOR: Duration = Duration::from_mins(1);
-
-/// Rows kept in the log, and their age in seconds. A process that is further behind rebuilds its memory from rows.
-const LOG_ROWS: i64 = 50_000;
-const LOG_SECONDS: f64 = 60.0;
 
 impl Session {
     /// Reads what others committed, outside any transaction. Says whether there is more.
@@ -134,29 +127,6 @@ impl Session {
             link.execute(Sql::HeadRevive, &[]).await?;
             link.batch("COMMIT").await
         })
-    }
-
-    /// Forgets old rows of the log, now and then.
-    pub(crate) fn prune_log(&mut self) {
-        let version = self.mark.version;
-        if version - self.looked < PRUNE_EVERY {
-            return;
-        }
-        self.looked = version;
-        let pruned = self.pruned;
-        let Ok(machine) = self.machine() else { return };
-        let rows = machine.rows_mut();
-        let params: &[&(dyn ToSql + Sync)] = &[&pruned, &LOG_ROWS, &LOG_SECONDS, &version];
-        let link = rows.link();
-        let first = rows.runtime().block_on(async {
-            link.execute(Sql::LogPrune, params).await?;
-            link.query(Sql::LogFirst, &[&pruned]).await
-        });
-        let first = first.and_then(|rows| rows.first().map(|row| row.try_get(0).or_store()).transpose());
-        match first {
-            Ok(first) => self.pruned = first.unwrap_or(pruned),
-            Err(error) => tracing::debug!("The log was not pruned: {error}"),
-        }
     }
 }
 

@@ -102,8 +102,56 @@ async fn marks_that_somebody_else_made_meanwhile_are_theirs() {
     }
     let settled = slow.settle(all_completed(&jobs, NOW)).await.unwrap();
     assert!(settled.iter().all(|s| *s == Settled::Stale));
+    assert_eq!(f.user().await.number("SELECT count(*) FROM tidegate.done").await, MANY as i64);
     let totals = slow.totals().await.unwrap();
     assert_eq!((totals.completed, totals.ready, totals.running), (MANY as u64, 0, 0));
+    assert_eq!(slow.digest().await.unwrap(), f.store.digest().await.unwrap());
+}
+
+/// The mistake that the missing key is about: whoever has the lock would wait for marks whose writer waits for the lock.
+#[tokio::test]
+async fn whoever_has_the_lock_does_not_wait_for_marks_of_the_same_jobs() {
+    // Inside the lock, before its own mark: waits until it is let go.
+    let held_up = PgOptions::new().instead(
+        "done/insert",
+        "INSERT INTO tidegate.done (seq, at, queue, attempt, state, result, letter)
+         SELECT m.* FROM (SELECT pg_advisory_xact_lock('tidegate.done'::regclass::oid::bigint)) AS gate, unnest(
+             $1::bigint[], $2::bigint[], $3::integer[], $4::integer[], $5::smallint[], $6::text[], $7::text[]) AS m",
+    );
+    let f = filled(held_up).await;
+    let slow = f.another(deaf()).await;
+    let jobs = claim_many(&slow, NOW).await;
+    let later = NOW.plus_ms(LEASE_MS + 1);
+    assert_eq!(f.store.advance(later).await.unwrap().rescued, MANY as u64);
+    let again = claim(&f.store, MANY as u32, later).await.jobs;
+    assert!(jobs.iter().any(|job| job.id == again[0].id));
+    let (gate, user) = (f.user().await, f.user().await);
+    let waits_for = async |what: &str| {
+        let text = format!(
+            "SELECT count(*) FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
+             WHERE l.relation = 'tidegate.done'::regclass AND l.mode = 'RowExclusiveLock' AND a.wait_event IN ({what})"
+        );
+        let waits = async {
+            while user.number(&text).await == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(5), waits).await.expect("it waits");
+    };
+    let settle = |store: &PgStore, jobs: &[ClaimedJob], now: Timestamp| {
+        let (store, settle) = (store.clone(), all_completed(jobs, now));
+        tokio::spawn(async move { store.settle(settle).await })
+    };
+    gate.run("SELECT pg_advisory_lock('tidegate.done'::regclass::oid::bigint)").await;
+    let first = settle(&f.store, &again, later);
+    waits_for("'advisory'").await;
+    let second = settle(&slow, &jobs, NOW);
+    waits_for("'transactionid', 'tuple'").await;
+    gate.run("SELECT pg_advisory_unlock('tidegate.done'::regclass::oid::bigint)").await;
+    let first = first.await.unwrap().expect("it does not wait for the other");
+    assert!(first.iter().all(|s| *s == Settled::Applied(State::Completed)));
+    assert!(second.await.unwrap().unwrap().iter().all(|s| *s == Settled::Stale));
+    assert_eq!(user.number("SELECT count(*) FROM tidegate.done").await, again.len() as i64);
     assert_eq!(slow.digest().await.unwrap(), f.store.digest().await.unwrap());
 }
 

@@ -9,6 +9,7 @@ mod old_snapshot;
 mod order;
 mod outage;
 mod plans;
+mod pruning;
 mod schema;
 mod search;
 mod tls;

@@ -1,10 +1,14 @@
 //! Who waits for the disk: those who rely on it, and nobody else.
 #![expect(clippy::await_holding_lock, reason = "the lock is the disk, and it is held up on purpose")]
 
+use std::pin::pin;
+use std::time::Duration;
+
 use super::*;
 use crate::syncer::Disk;
 use tidegate_core::codes;
 use tidegate_store::{Error, Upkeep};
+use tokio::sync::oneshot;
 
 /// A store whose disk the test holds.
 async fn on_a_held_disk() -> (TempDir, SqliteStore, Disk) {
@@ -97,4 +101,31 @@ async fn one_failed_sync_fails_every_commit_until_all_is_in_the_file() {
     // Read without its log, the file has what was in doubt.
     let in_file: i64 = conn.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0)).unwrap();
     assert_eq!(in_file, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_withdrawn_while_the_store_is_out_of_order_is_answered() {
+    let (dir, store, disk) = on_a_held_disk().await;
+    let idle = || QueueName::new("idle").unwrap();
+    let put_idle = async || store.put_queue(idle(), QueueSettings::default(), NOW).await.unwrap();
+    put_idle().await;
+    let (leave, left) = oneshot::channel();
+    let claim = Claim { queues: vec![(idle(), 1)], ..claim_of(1, NOW) };
+    let mut standing = pin!(store.stand(claim, left));
+    // What is in line behind it is answered, so it stands.
+    let stands = tokio::select! {
+        biased;
+        _ = &mut standing => false,
+        () = put_idle() => true,
+    };
+    assert!(stands);
+    // The next commit fails, and the file cannot be opened again.
+    let file = dir.path().join("data/tidegate.db");
+    std::fs::rename(&file, dir.path().join("elsewhere")).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    *disk.lock().unwrap() = Some(Error::new(codes::STORE_FAILED, "the disk is gone, on purpose"));
+    store.enqueue(vec![job("1")], NOW).await.unwrap_err();
+    leave.send(()).unwrap();
+    let answered = tokio::time::timeout(Duration::from_secs(20), standing).await.expect("it is answered");
+    assert!(!answered.unwrap_err().is_refusal());
 }

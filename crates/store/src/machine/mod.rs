@@ -50,6 +50,7 @@ pub use self::change::{
 pub use self::digest::Digest;
 pub use self::follow::Position;
 use self::memory::Memory;
+use crate::params::Ticket;
 use crate::rows::{Rows, StateRow, TenantNo};
 use crate::{Error, Result};
 
@@ -124,6 +125,11 @@ impl<R: Rows> Machine<R> {
     /// Whether a claim may find more than before the last [`take_signals`](Self::take_signals).
     pub fn may_have_work(&self) -> bool {
         self.memory.signals.work
+    }
+
+    /// Whether this lease still holds this job.
+    pub fn holds(&self, ticket: Ticket) -> bool {
+        self.memory.leases.running(ticket.seq).is_some_and(|running| running.lease == ticket.lease)
     }
 
     /// Whether time alone has something to do by now: jobs that are due, leases that have ended.
