@@ -1,11 +1,11 @@
 -- Leases: fence, ask, level, process, cost, length, admitted_at, use_by, ends, mark (what a reported level compares),
 -- shut (in quarantine), parts of the target, held gates, probes, counted scopes.
-local leases = {} -- those that were read, by their key; false: there is none
 
-local function set_of(list)
-  local set = {}
-  for _, id in ipairs(list) do set[id] = true end
-  return set
+local function has(list, id)
+  for i = 1, #list do
+    if list[i] == id then return true end
+  end
+  return false
 end
 
 local function read_lease(key, holder, raw)
@@ -16,8 +16,8 @@ local function read_lease(key, holder, raw)
   local r = cmsgpack.unpack(raw)
   local lease = {
     fence = r[1], ask = r[2], level = r[3], process = r[4], cost = r[5], length = r[6], admitted_at = r[7], use_by = r[8],
-    ends = r[9], mark = r[10], shut = r[11], parts = r[12], held = set_of(r[13]), probes = set_of(r[14]),
-    counted = set_of(r[15]), holder = holder, key = key, raw = r,
+    ends = r[9], mark = r[10], shut = r[11], parts = r[12], held = r[13], probes = r[14], counted = r[15],
+    holder = holder, key = key, raw = r,
   }
   leases[key] = lease
   return lease
@@ -36,14 +36,14 @@ local function end_name(lease) return member(lease.fence, (lease.shut == 1 and '
 
 local function lease_of(key, holder)
   local lease = leases[key]
-  if lease == nil then lease = read_lease(key, holder, redis.call('GET', key)) end
+  if lease == nil then lease = read_lease(key, holder, command('GET', key)) end
   return lease
 end
 
 local function end_at(lease)
-  redis.call('ZADD', P .. ':e', text(lease.ends), end_name(lease))
+  command('ZADD', P .. ':e', lease.ends, end_name(lease))
   if H[5] == 0 or lease.ends < H[5] then H[5] = lease.ends end
-  H.lease_added = (H.lease_added or 0) + 1
+  lease_added = lease_added + 1
 end
 
 local function scope_of(lease, s)
@@ -57,15 +57,15 @@ end
 -- Buckets and breakers hear that a call is over, without an observation and without an opinion.
 local function end_call(lease, actual)
   for _, gate in ipairs(C.gates) do
-    if (gate.k == 'level' or gate.k == 'breaker') and lease.held[gate.id] then
+    if (gate.k == 'level' or gate.k == 'breaker') and has(lease.held, gate.id) then
       local sc = scope_of(lease, gate.s)
       if sc then
         local g, r = gate_state(sc, gate), settings(gate, sc.key)
         if gate.k == 'level' then
-          level_advance(g, r)
+          level.advance(g, r)
           level_settle(g, lease.mark, lease.cost, actual, false, nil)
         else
-          breaker_hear(g, r, lease.process, lease.fence, lease.probes[gate.id], 'neutral')
+          breaker_hear(g, r, lease.process, lease.fence, has(lease.probes, gate.id), 'neutral')
         end
       end
     end
@@ -73,15 +73,15 @@ local function end_call(lease, actual)
 end
 
 local function holds_pool(lease)
-  for _, gate in ipairs(C.gates) do
-    if gate.k == 'pool' and lease.held[gate.id] then return true end
+  for _, gate in ipairs(C.pools) do
+    if has(lease.held, gate.id) then return true end
   end
   return false
 end
 
 local function forget_lease(lease)
-  redis.call('DEL', lease.key)
-  redis.call('ZREM', P .. ':e', end_name(lease))
+  command('DEL', lease.key)
+  command('ZREM', P .. ':e', end_name(lease))
   leases[lease.key] = false
   H[7] = H[7] - 1
   if lease.shut == 1 then H[8] = H[8] - 1 end
@@ -91,14 +91,14 @@ end
 -- Takes a lease away and gives back its slots.
 local function give_back(lease, touched)
   forget_lease(lease)
-  for _, gate in ipairs(C.gates) do
-    if gate.k == 'pool' and lease.held[gate.id] then
+  for _, gate in ipairs(C.pools) do
+    if has(lease.held, gate.id) then
       local sc = scope_of(lease, gate.s)
       if sc then pool_take(gate_state(sc, gate), lease.level, -1) end
     end
   end
   for s, rule in ipairs(C.scopes) do
-    if lease.counted[rule.id] then
+    if has(lease.counted, rule.id) then
       local sc = scope_of(lease, s)
       if sc then
         sc.live = max(sc.live - 1, 0)
@@ -109,8 +109,8 @@ local function give_back(lease, touched)
 end
 
 local function quarantine(lease, till)
-  redis.call('DEL', lease.key)
-  redis.call('ZREM', P .. ':e', end_name(lease))
+  command('DEL', lease.key)
+  command('ZREM', P .. ':e', end_name(lease))
   leases[lease.key] = false
   lease.shut, lease.ends, lease.key = 1, till, shut_key(lease.fence)
   H[8] = H[8] + 1
@@ -134,35 +134,35 @@ local function purge(touched)
   if H[5] ~= 0 and H[5] <= t then
     local left = BATCH
     while left > 0 do
-      local due = redis.call('ZRANGEBYSCORE', P .. ':e', '-inf', text(t), 'LIMIT', 0, left)
+      local due = command('ZRANGEBYSCORE', P .. ':e', '-inf', t, 'LIMIT', 0, left)
       if #due == 0 then break end
       for _, name in ipairs(due) do
-        local shut, holder = string.sub(name, 17, 17) == 'h', string.sub(name, 18)
-        local key = shut and shut_key(tonumber(string.sub(name, 1, 16))) or live_key(holder)
+        local shut, holder = sub(name, 17, 17) == 'h', sub(name, 18)
+        local key = shut and shut_key(tonumber(sub(name, 1, 16))) or live_key(holder)
         local lease = lease_of(key, holder)
         if lease then
           lapse(lease, touched)
           gone = gone + 1
         else
-          redis.call('ZREM', P .. ':e', name)
+          command('ZREM', P .. ':e', name)
         end
         left = left - 1
       end
     end
-    local next = redis.call('ZRANGE', P .. ':e', 0, 0, 'WITHSCORES')
+    local next = command('ZRANGE', P .. ':e', 0, 0, 'WITHSCORES')
     H[5] = next[2] and tonumber(next[2]) or 0
   end
   if H[6] ~= 0 and H[6] <= t then
-    for _, holder in ipairs(redis.call('ZRANGEBYSCORE', P .. ':q', '-inf', text(t), 'LIMIT', 0, BATCH)) do
+    for _, holder in ipairs(command('ZRANGEBYSCORE', P .. ':q', '-inf', t, 'LIMIT', 0, BATCH)) do
       local place = place_of(holder)
       if place then
         remove_place(place, false, touched)
         gone = gone + 1
       else
-        redis.call('ZREM', P .. ':q', holder)
+        command('ZREM', P .. ':q', holder)
       end
     end
-    local next = redis.call('ZRANGE', P .. ':q', 0, 0, 'WITHSCORES')
+    local next = command('ZRANGE', P .. ':q', 0, 0, 'WITHSCORES')
     H[6] = next[2] and tonumber(next[2]) or 0
   end
   return (H[5] ~= 0 and H[5] <= t) or (H[6] ~= 0 and H[6] <= t), gone
@@ -171,8 +171,8 @@ end
 -- Free places of the tightest pool of a scope key; nil without one.
 local function free(sc)
   local least
-  for _, gate in ipairs(C.gates) do
-    if gate.s == sc.s and gate.k == 'pool' and not gate.off then
+  for _, gate in ipairs(sc.rule.pools) do
+    if not is_off(gate) then
       local n = pool_free(gate_state(sc, gate), settings(gate, sc.key))
       if not least or n < least then least = n end
     end
@@ -180,14 +180,17 @@ local function free(sc)
   return least
 end
 
+local function by_name(a, b)
+  if a.s ~= b.s then return a.s < b.s end
+  return a.key < b.key
+end
+
 -- Who should ask now, of those that wait for these scope keys; processes other than the caller's hear it at once.
 local function wake(touched, most)
-  local woken, seen, done = {}, {}, {}
+  local woken = {}
   if H[9] == 0 or #touched == 0 then return woken end
-  table.sort(touched, function(a, b)
-    if a.s ~= b.s then return a.s < b.s end
-    return a.key < b.key
-  end)
+  local seen, done = {}, {}
+  if #touched > 1 then table.sort(touched, by_name) end
   for _, sc in ipairs(touched) do
     if not done[sc.id] and sc.count > 0 then
       done[sc.id] = true
@@ -203,13 +206,13 @@ local function wake(touched, most)
   local channels = {}
   for _, holder in ipairs(woken) do
     local place = place_of(holder)
-    if place and place.channel ~= ARGV[3] then
+    if place and place.channel ~= args[4] then
       local names = channels[place.channel] or {}
       names[#names + 1] = holder
       channels[place.channel] = names
     end
   end
-  for channel, names in pairs(channels) do redis.call('PUBLISH', channel, table.concat(names, ' ')) end
+  for channel, names in pairs(channels) do command('PUBLISH', channel, table.concat(names, ' ')) end
   return woken
 end
 

@@ -1,7 +1,8 @@
-//! The rules as scripts of a Redis server (7 or later), for processes that share limits.
+//! The rules as functions of a Redis server (7 or later), for processes that share limits.
 //!
-//! - One script per operation, one round trip per call: the whole state of a partition has one hash tag, the server's clock
-//!   decides (`lua/prelude.lua` has the layout). Scripts are named by their hash and loaded again when the server has lost them.
+//! - One function per operation, one round trip per call: the whole state of a partition has one hash tag, the server's clock
+//!   decides (`lua/prelude.lua` has the layout). The library is named by its contents and loaded when a server does not have it;
+//!   so are the sets of gates.
 //! - Every key begins with the prefix and has an expiry; the server must not evict (`maxmemory-policy noeviction`).
 //! - Wake-ups come over one channel per process; those that are missed are covered by the time each waiter was told.
 //! - State that was lost as a whole (an emptied server) is noticed by a marker: rates then start without credit.
@@ -28,16 +29,16 @@ use tidegate_core::gates::{
     PERMIT_LEASE, Part, Permit, Points, Renewal, SECOND, Settled, Target,
 };
 
-use self::link::{Link, unreachable};
+use self::link::{Asked, Link, unreachable};
 use self::plan::Plan;
-use self::scripts::{Library, Operation};
+use self::scripts::Operation;
 use crate::operations::Switch;
 use crate::{Gates, GatesError, Turn, Turns};
 
 /// How long the marker of a domain lasts after its last use.
 const MARKER_LASTS: i64 = 60 * 24 * 3_600;
 
-/// How often a script is tried where every try found a new connection.
+/// How often an operation is tried where every try found a new connection.
 const ATTEMPTS: usize = 8;
 
 /// How to reach the server.
@@ -72,7 +73,6 @@ struct Inner {
     /// This process's channel.
     channel: String,
     domains: RwLock<HashMap<Box<str>, Arc<Domain>>>,
-    library: Library,
     turns: Turns,
     started: Instant,
     /// Server's clock when this started, in microseconds.
@@ -128,7 +128,6 @@ impl RedisGates {
             channel: format!("{}:wake:{random:016x}", options.prefix),
             prefix: options.prefix,
             domains: RwLock::default(),
-            library: Library::default(),
             turns: Turns::default(),
             started: Instant::now(),
             epoch: AtomicI64::new(0),
@@ -254,10 +253,10 @@ impl Inner {
         Ok(self.replace(new))
     }
 
-    /// Runs a script on a partition. On a new connection the domain's marker is looked at first: it may be another server.
+    /// Runs an operation on a partition. On a new connection the domain's marker is looked at first: it may be another server.
     async fn run(
         &self,
-        script: &Operation,
+        operation: Operation,
         domain: &Arc<Domain>,
         partition: &str,
         now: Option<Micros>,
@@ -266,11 +265,13 @@ impl Inner {
         let now = now.map(|n| n.to_string()).unwrap_or_default();
         let mut domain = domain.clone();
         for _ in 0..ATTEMPTS {
-            let mut all: Vec<&[u8]> = Vec::with_capacity(arguments.len() + 3);
-            all.extend([&domain.circumstances, now.as_bytes(), self.channel.as_bytes()]);
+            let mut all: Vec<&[u8]> = Vec::with_capacity(arguments.len() + 4);
+            let name = domain.plan.name.as_bytes();
+            all.extend([name, &domain.circumstances, now.as_bytes(), self.channel.as_bytes()]);
             all.extend(arguments);
             let checked = domain.checked.load(Ordering::Acquire);
-            if let Some(value) = self.link.run(script, partition, &all, checked).await.map_err(unreachable)? {
+            let asked = Asked { operation, key: partition, arguments: &all, plan: &domain.plan };
+            if let Some(value) = self.link.run(asked, checked).await.map_err(unreachable)? {
                 return Ok(value);
             }
             domain = self.check_marker(&domain, false).await?;
@@ -311,7 +312,7 @@ impl Inner {
     }
 
     async fn configure(&self, name: &str, set: GateSet) -> Result<(), GatesError> {
-        let plan = Arc::new(Plan::new(Compiled::new(set)?, &self.library));
+        let plan = Arc::new(Plan::new(Compiled::new(set)?));
         let before = self.known(name).ok();
         if let Some(before) = before.as_ref().filter(|d| d.plan.compiled.split() != plan.compiled.split()) {
             let usage = self.usage_of(before).await?;
@@ -344,7 +345,7 @@ impl Gates for RedisGates {
         arguments.extend([&ask, &cost, &level, &lease, &deadline, &since].map(String::as_bytes));
         arguments.extend([flag(call.place), process.as_bytes(), flag(valid)]);
         arguments.extend(Part::ALL.map(|part| call.target.part(part).as_bytes()));
-        let value = inner.run(&domain.plan.scripts.admit, &domain, &partition, now, &arguments).await?;
+        let value = inner.run(Operation::Admit, &domain, &partition, now, &arguments).await?;
         let (reply, noteworthy) = reply::admission(value, call, &domain.set().gates)?;
         if noteworthy {
             inner.note_partition(&domain, &call.target).await?;
@@ -385,7 +386,7 @@ impl Gates for RedisGates {
         arguments.extend(seen.iter().map(String::as_bytes));
         arguments.push(admitted_at.as_bytes());
         arguments.extend(Part::ALL.map(|part| permit.target.part(part).as_bytes()));
-        let value = inner.run(&domain.plan.scripts.settle, &domain, &partition, now, &arguments).await?;
+        let value = inner.run(Operation::Settle, &domain, &partition, now, &arguments).await?;
         let reply = reply::settled(value, &domain.set().gates)?;
         inner.turns.wake(&reply.woken);
         Ok(reply)
@@ -397,7 +398,7 @@ impl Gates for RedisGates {
         let partition = domain.partition(&inner.prefix, &permit.target);
         let fence = permit.fence.to_string();
         let arguments = [permit.holder.as_str().as_bytes(), fence.as_bytes()];
-        let value = inner.run(&domain.plan.scripts.renew, &domain, &partition, now, &arguments).await?;
+        let value = inner.run(Operation::Renew, &domain, &partition, now, &arguments).await?;
         Ok(reply::renewed(value)?.map_or(Renewal::Gone, |expires_at| Renewal::Renewed { expires_at }))
     }
 
@@ -411,7 +412,7 @@ impl Gates for RedisGates {
         let domain = inner.known(target.domain())?;
         let partition = domain.partition(&inner.prefix, target);
         let arguments = [holder.as_str().as_bytes()];
-        let value = inner.run(&domain.plan.scripts.cancel_wait, &domain, &partition, now, &arguments).await?;
+        let value = inner.run(Operation::CancelWait, &domain, &partition, now, &arguments).await?;
         let reply = reply::freed(value)?;
         inner.turns.wake(&reply.woken);
         Ok(reply)
@@ -422,8 +423,7 @@ impl Gates for RedisGates {
         let domain = inner.known(domain)?;
         let mut all = Freed { gone: 0, more: false, woken: Vec::new() };
         for (partition, _) in inner.partitions(&domain).await? {
-            let freed =
-                reply::freed(inner.run(&domain.plan.scripts.expire, &domain, &partition, now, &[]).await?)?;
+            let freed = reply::freed(inner.run(Operation::Expire, &domain, &partition, now, &[]).await?)?;
             all.gone += freed.gone;
             all.more |= freed.more;
             all.woken.extend(freed.woken);

@@ -385,7 +385,7 @@ impl Partition {
         if let Some(scope) = self.scopes.get_mut(p.ids[gate.scope])
             && let GateState::Quota(quota) = &mut scope.gates[gate.at]
         {
-            quota.violated(refusals.because);
+            quota.violated(p.t, refusals.because);
         }
     }
 }

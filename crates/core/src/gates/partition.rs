@@ -163,6 +163,7 @@ impl Partition {
     /// Whether nothing would change if the state were forgotten.
     pub fn at_rest(&mut self, set: &Compiled, now: Micros) -> bool {
         let t = now + self.offset;
+        self.recover(set, t);
         if !self.is_idle() || self.offset != 0 || t < self.last || self.start != Start::Full {
             return false;
         }
@@ -191,6 +192,7 @@ impl Partition {
 
     /// The keys of a target, by the number of the scope; made if they are new.
     pub(super) fn resolve(&mut self, set: &Compiled, target: &Target, t: Micros) -> [u32; MAX_SCOPES] {
+        self.recover(set, t);
         self.sweep(set, t);
         let mut ids = [NONE; MAX_SCOPES];
         for (s, rule) in set.scopes.iter().enumerate() {
@@ -225,6 +227,15 @@ impl Partition {
             self.index.roots[s] = Some(at);
         }
         at
+    }
+
+    /// After a loss: once everything could have come back, a key that is made starts as if nothing had been lost.
+    fn recover(&mut self, set: &Compiled, t: Micros) {
+        if let Start::Empty { at } = self.start
+            && t - at >= set.recovery
+        {
+            self.start = Start::Full;
+        }
     }
 
     /// Forgets keys at rest, two for every new one, so that their number follows what is in use. Never between finding

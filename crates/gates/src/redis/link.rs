@@ -9,14 +9,30 @@ use std::time::Duration;
 
 use futures_core::Stream as _;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value};
 use tidegate_core::gates::Holder;
 
-use super::scripts::Operation;
+use super::plan::Plan;
+use super::scripts::{LIBRARY, Operation};
 use crate::{GatesError, Turns};
 
 /// How long to wait before hearing again after the connection for wake-ups broke. Timers cover the time between.
 const HEAR_AGAIN: Duration = Duration::from_millis(500);
+
+/// What a server says that does not know a set of gates, or the library.
+const NO_SET: &str = "TGSET";
+const NO_FUNCTION: &str = "Function not found";
+/// How often a server is given what it does not have, for one call: the library, the set, and both again after a flush in between.
+const GIVEN: usize = 4;
+
+/// An operation on a partition.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) operation: Operation,
+    pub(super) key: &'a str,
+    pub(super) arguments: &'a [&'a [u8]],
+    pub(super) plan: &'a Plan,
+}
 
 /// Connections.
 pub(super) struct Link {
@@ -41,7 +57,8 @@ pub(super) fn unreachable(e: RedisError) -> GatesError {
 
 impl Link {
     pub(super) fn new(url: &str, connections: usize, patience: Duration) -> Result<Self, GatesError> {
-        let client = Client::open(url).map_err(unreachable)?;
+        let client = Client::open(url)
+            .map_err(|e| GatesError::address(e, "write redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]"))?;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(patience))
             .set_response_timeout(Some(patience));
@@ -101,28 +118,41 @@ impl Link {
         }
     }
 
-    /// Runs a script by its hash, on connections up to this number; none if there are only newer ones. Loads it first if the
-    /// server does not know it.
-    pub(super) async fn run(
-        &self,
-        script: &Operation,
-        key: &str,
-        arguments: &[&[u8]],
-        newest: usize,
-    ) -> Result<Option<Value>, RedisError> {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(&script.hash).arg(1).arg(key);
-        for argument in arguments {
+    /// Runs an operation on connections up to this number; none if there are only newer ones. Gives the server first what it
+    /// turns out not to have: the library, the set of gates.
+    pub(super) async fn run(&self, asked: Asked<'_>, newest: usize) -> Result<Option<Value>, RedisError> {
+        let mut command = redis::cmd("FCALL");
+        command.arg(LIBRARY.function(asked.operation)).arg(1).arg(asked.key);
+        for argument in asked.arguments {
             command.arg(*argument);
         }
-        match self.ask_on(&command, newest).await {
-            Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                let mut load = redis::cmd("SCRIPT");
-                load.arg("LOAD").arg(&script.code);
-                self.ask(&load).await?;
-                self.ask_on(&command, newest).await
+        let mut given = 0;
+        loop {
+            let error = match self.ask_on(&command, newest).await {
+                Err(error) if given < GIVEN => error,
+                decided => return decided,
+            };
+            given += 1;
+            if error.code() == Some(NO_SET) {
+                let mut define = redis::cmd("FCALL");
+                define.arg(LIBRARY.function(Operation::Define)).arg(0);
+                define.arg(&asked.plan.name).arg(&asked.plan.definition);
+                self.ask(&define).await?;
+            } else if error.detail().is_some_and(|detail| detail.contains(NO_FUNCTION)) {
+                self.load_library().await?;
+            } else {
+                return Err(error);
             }
-            other => other,
+        }
+    }
+
+    async fn load_library(&self) -> Result<(), RedisError> {
+        let mut load = redis::cmd("FUNCTION");
+        load.arg("LOAD").arg(&LIBRARY.code);
+        match self.ask(&load).await {
+            // Another process was faster.
+            Err(e) if e.detail().is_some_and(|detail| detail.contains("already exists")) => Ok(()),
+            other => other.map(drop),
         }
     }
 
@@ -153,6 +183,8 @@ impl Link {
         let mut heard = self.client.get_async_pubsub().await?;
         heard.subscribe(&[wakes, changes][..]).await?;
         changed.notify_one();
+        // Whatever was said before this was not heard.
+        turns.wake_all();
         let mut messages = pin!(heard.into_on_message());
         while let Some(message) = std::future::poll_fn(|cx| messages.as_mut().poll_next(cx)).await {
             if message.get_channel_name() == changes {

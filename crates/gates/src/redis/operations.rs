@@ -11,6 +11,7 @@ use tidegate_core::gates::{
 
 use super::link::unreachable;
 use super::plan::Plan;
+use super::scripts::Operation;
 use super::{Domain, Inner, RedisGates, flag, reply};
 use crate::GatesError;
 use crate::operations::{Change, DomainUsage, GateOperations, Note, Released, Switch};
@@ -30,7 +31,7 @@ fn written<T: serde::Serialize>(value: &T) -> Result<String, GatesError> {
 }
 
 impl Inner {
-    /// Runs an operator's script on one partition.
+    /// Runs an operator's function on one partition.
     async fn operate(
         &self,
         domain: &Arc<Domain>,
@@ -41,7 +42,7 @@ impl Inner {
     ) -> Result<Value, GatesError> {
         let mut all: Vec<&[u8]> = vec![what.as_bytes(), key.as_bytes()];
         all.extend(arguments);
-        self.run(&domain.plan.scripts.operate, domain, partition, now, &all).await
+        self.run(Operation::Operate, domain, partition, now, &all).await
     }
 
     /// The switches of a domain, as far as its gates still exist.
