@@ -49,7 +49,7 @@ local function commit(found, states, rules, place, call)
   local touched, next = {}, {}
   if place then remove_place(place, true, touched) end
   H[3] = max(H[3] + 1, t)
-  local fence, held, probes, counted, remaining = H[3], {}, {}, {}, U32
+  local fence, held, probes, counted, remaining = H[3], {}, '', {}, U32
   call.fence, call.mark = fence, {0, 0, 0}
   for s, rule in ipairs(C.scopes) do
     if found[s] then
@@ -60,19 +60,18 @@ local function commit(found, states, rules, place, call)
   for i, gate in ipairs(C.gates) do
     if states[i] and not is_off(gate) then
       local left, probe = gate.kind.spend(states[i], rules[i], found[gate.s], call, gate)
-      if probe then probes[#probes + 1] = gate.id end
-      held[#held + 1] = gate.id
+      if probe then probes = probes .. gate.packed end
+      held[#held + 1] = gate.packed
       if left < remaining then remaining = left end
     end
   end
-  local ends, use_by = t + call.length, t + C.use_by
+  -- Most calls pass all gates of a set: what follows from that is the same string for all of them.
+  local complete = #counted == #C.scopes
   local lease = {
-    fence = fence, cost = call.cost, admitted_at = t, use_by = use_by, ends = ends, shut = 0, holder = call.holder,
-    key = live_key(call.holder),
-    raw = {
-      fence, call.ask, call.level, call.process, call.cost, call.length, t, use_by, ends, call.mark, 0, call.parts, held, probes,
-      counted,
-    },
+    fence = fence, ask = call.ask, level = call.level, process = call.process, cost = call.cost, length = call.length,
+    admitted_at = t, use_by = t + C.use_by, ends = t + call.length, mark = call.mark, shut = 0, holder = call.holder,
+    key = live_key(call.holder), held_packed = #held == #C.gates and C.all_packed or table.concat(held), probes_packed = probes,
+    tail = (complete and C.all_counted or ',' .. table.concat(counted, ',') .. ',') .. '|' .. table.concat(call.parts, '/'),
   }
   H[7] = H[7] + 1
   write_lease(lease)

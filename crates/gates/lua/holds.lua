@@ -74,7 +74,22 @@ KINDS.breaker = breaker
 
 function breaker.fresh() return {CLOSED, 0, 0, 0} end
 
-function breaker.check(g, r, sc, before, call)
+-- Whether nobody would notice if its state were forgotten.
+local function breaker_rests(g, r)
+  if g[1] == OPEN or g[1] == HALF or (g[1] == RAMP and t - g[2] < r.ramp) then return false end
+  local half = floor(t / r.half)
+  for i = 5, #g, 7 do
+    if half - g[i + 1] <= 1 or t < g[i + 6] then return false end
+  end
+  return true
+end
+
+-- Until when an operator keeps it open for all keys; 0: not at all.
+local function ordered_open(gate) return H[13] and H[13][gate.id] or 0 end
+
+function breaker.check(g, r, sc, before, call, gate)
+  local ordered = ordered_open(gate)
+  if ordered > t then return ordered, {9} end
   if g[1] == CLOSED and #g == 4 then return nil end
   local live, ahead = sc.live, before.count
   if g[1] == OPEN then

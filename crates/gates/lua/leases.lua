@@ -1,11 +1,15 @@
--- Leases: fence, ask, level, process, cost, length, admitted_at, use_by, ends, mark (what a reported level compares),
--- shut (in quarantine), parts of the target, held gates, probes, counted scopes.
+-- Leases. As text: thirteen numbers, three of them what a reported level compares (`mark`), how many ids follow; ids of the gates that
+-- hold something for it, and of the breakers it is a probe of; ids of the scopes that count it, and the parts of its target.
+local LEASE, LEASE_BYTES = '<dddddddddddddBB', 13 * 8 + 2
+local NOTHING = {}
 
-local function has(list, id)
-  for i = 1, #list do
-    if list[i] == id then return true end
-  end
-  return false
+-- A set of the numbers in a packed list.
+local function set_of(packed, n)
+  if n == 0 then return NOTHING end
+  if packed == C.all_packed then return C.all_ids end
+  local set = {}
+  for i = 0, n - 1 do set[(struct.unpack('<d', packed, i * 8 + 1))] = true end
+  return set
 end
 
 local function read_lease(key, holder, raw)
@@ -13,22 +17,33 @@ local function read_lease(key, holder, raw)
     leases[key] = false
     return false
   end
-  local r = cmsgpack.unpack(raw)
+  local fence, ask, at, process, cost, length, admitted_at, use_by, ends, answered, admitted, sent, shut, held, probes =
+    struct.unpack(LEASE, raw)
+  local middle = LEASE_BYTES + held * 8
   local lease = {
-    fence = r[1], ask = r[2], level = r[3], process = r[4], cost = r[5], length = r[6], admitted_at = r[7], use_by = r[8],
-    ends = r[9], mark = r[10], shut = r[11], parts = r[12], held = r[13], probes = r[14], counted = r[15],
-    holder = holder, key = key, raw = r,
+    fence = fence, ask = ask, level = at, process = process, cost = cost, length = length, admitted_at = admitted_at,
+    use_by = use_by, ends = ends, mark = {answered, admitted, sent}, shut = shut, holder = holder, key = key,
+    held_packed = sub(raw, LEASE_BYTES + 1, middle), probes_packed = sub(raw, middle + 1, middle + probes * 8),
+    tail = sub(raw, middle + probes * 8 + 1),
   }
+  local bar = string.find(lease.tail, '|', 1, true)
+  lease.held, lease.probes = set_of(lease.held_packed, held), set_of(lease.probes_packed, probes)
+  lease.counted = sub(lease.tail, 1, bar - 1)
+  lease.parts = {string.match(lease.tail, '([^/]*)/([^/]*)/([^/]*)/([^/]*)/([^/]*)', bar + 1)}
   leases[key] = lease
   return lease
 end
 
-local function write_lease(lease)
-  local r = lease.raw
-  r[9], r[11] = lease.ends, lease.shut
-  leases[lease.key] = lease
-  put(lease.key, cmsgpack.pack(r))
+local function write_lease(l)
+  local mark = l.mark
+  leases[l.key] = l
+  put(l.key, struct.pack(
+    LEASE, l.fence, l.ask, l.level, l.process, l.cost, l.length, l.admitted_at, l.use_by, l.ends, mark[1], mark[2], mark[3], l.shut,
+    #l.held_packed / 8, #l.probes_packed / 8
+  ) .. l.held_packed .. l.probes_packed .. l.tail)
 end
+
+local function is_counted(lease, rule) return string.find(lease.counted, rule.mark, 1, true) end
 
 local function live_key(holder) return P .. ':l:' .. holder end
 local function shut_key(fence) return P .. ':h:' .. text(fence) end
@@ -57,7 +72,7 @@ end
 -- Buckets and breakers hear that a call is over, without an observation and without an opinion.
 local function end_call(lease, actual)
   for _, gate in ipairs(C.gates) do
-    if (gate.k == 'level' or gate.k == 'breaker') and has(lease.held, gate.id) then
+    if (gate.k == 'level' or gate.k == 'breaker') and lease.held[gate.id] then
       local sc = scope_of(lease, gate.s)
       if sc then
         local g, r = gate_state(sc, gate), settings(gate, sc.key)
@@ -65,7 +80,7 @@ local function end_call(lease, actual)
           level.advance(g, r)
           level_settle(g, lease.mark, lease.cost, actual, false, nil)
         else
-          breaker_hear(g, r, lease.process, lease.fence, has(lease.probes, gate.id), 'neutral')
+          breaker_hear(g, r, lease.process, lease.fence, lease.probes[gate.id], 'neutral')
         end
       end
     end
@@ -74,7 +89,7 @@ end
 
 local function holds_pool(lease)
   for _, gate in ipairs(C.pools) do
-    if has(lease.held, gate.id) then return true end
+    if lease.held[gate.id] then return true end
   end
   return false
 end
@@ -92,13 +107,13 @@ end
 local function give_back(lease, touched)
   forget_lease(lease)
   for _, gate in ipairs(C.pools) do
-    if has(lease.held, gate.id) then
+    if lease.held[gate.id] then
       local sc = scope_of(lease, gate.s)
       if sc then pool_take(gate_state(sc, gate), lease.level, -1) end
     end
   end
   for s, rule in ipairs(C.scopes) do
-    if has(lease.counted, rule.id) then
+    if is_counted(lease, rule) then
       local sc = scope_of(lease, s)
       if sc then
         sc.live = max(sc.live - 1, 0)

@@ -145,7 +145,9 @@ operation('operate', function()
             figures = {g[1], pool_limit(g, r)}
           elseif k == 'breaker' then
             local state = 0
-            if g[1] == OPEN then
+            if ordered_open(gate) > t then
+              state = 1
+            elseif g[1] == OPEN then
               state = t < g[2] and 1 or 2
             elseif g[1] == HALF then
               state = 2
@@ -216,20 +218,33 @@ operation('operate', function()
     keep()
     return {views, woken}
   end
-  -- 'breaker': args[7] id of the gate, args[8] how long it is open (empty: reset), args[9] the key (absent: all that have state). How
-  -- many have changed.
-  local changed = 0
+  -- 'breaker': args[7] id of the gate, args[8] how long it is open (empty: reset), args[9] the key (absent: all, also those that
+  -- come later). How many have changed.
+  local changed, lasts = 0, tonumber(args[8])
   for _, gate in ipairs(C.gates) do
-    if text(gate.id) == args[7] then
-      for _, sc in ipairs(known_scopes(0, gate.s)) do
+    if text(gate.id) == args[7] and gate.k == 'breaker' then
+      local rule = C.scopes[gate.s]
+      local one = #rule.parts == 0
+      if one then scope(gate.s, '').dirty = true end
+      local all = not args[9] and not one
+      if all then
+        local orders, some = {}, false
+        for id, till in pairs(H[13] or {}) do
+          if id ~= gate.id and till > t then orders[id], some = till, true end
+        end
+        if lasts then orders[gate.id], some = t + lasts, true end
+        H[13] = some and orders or nil
+      end
+      local found = one and {scope(gate.s, '')} or known_scopes(0, gate.s)
+      for _, sc in ipairs(found) do
         if not args[9] or sc.key == args[9] then
           sc.dirty = true
-          local g = gate_state(sc, gate)
-          if args[8] == '' then
+          local g, r = gate_state(sc, gate), settings(gate, sc.key)
+          if not lasts then
             g[1], g[2], g[3], g[4] = CLOSED, 0, 0, 0
             breaker_clear(g)
-          else
-            breaker_open(g, t + tonumber(args[8]))
+          elseif not (all and breaker_rests(g, r)) then
+            breaker_open(g, t + lasts)
           end
           changed = changed + 1
         end

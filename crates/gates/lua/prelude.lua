@@ -82,7 +82,8 @@ end
 local function is_late(since) return t - since > TTL * SECOND / 4 end
 
 -- 1 last, 2 offset, 3 fence, 4 place numbers, 5 and 6 no lease and no place ends before (0: there is none), 7 leases, 8 in quarantine,
--- 9 places, 10 when all was lost (-1: never), 11 when the expiry of sorted sets was set, 12 scopes with one key
+-- 9 places, 10 when all was lost (-1: never), 11 when the expiry of sorted sets was set, 12 scopes with one key, 13 breakers that an
+-- operator has opened for all keys, until when (nil: none)
 local function open(raw)
   local now = args[3]
   if now == '' then

@@ -14,7 +14,7 @@ operation('renew', function()
     command('ZADD', P .. ':e', lease.ends, end_name(lease))
     -- What counts this lease must not expire before it.
     for _, rule in ipairs(C.scopes) do
-      local own = not rule.root and has(lease.counted, rule.id) and key_of(rule, lease.parts)
+      local own = not rule.root and is_counted(lease, rule) and key_of(rule, lease.parts)
       if own then command('EXPIRE', scope_id(rule, own), TTL) end
     end
     ends = lease.ends - offset

@@ -47,7 +47,7 @@ local function learn(lease, ending, retry_after, actual, seen)
   if ending == 'unused' then actual = 0 end
   for i, gate in ipairs(C.gates) do
     local k = gate.k
-    if (k == 'level' or k == 'breaker' or k == 'pool') and has(lease.held, gate.id) then
+    if (k == 'level' or k == 'breaker' or k == 'pool') and lease.held[gate.id] then
       local sc = scope_of(lease, gate.s)
       if sc then
         local g, r = gate_state(sc, gate), settings(gate, sc.key)
@@ -56,7 +56,7 @@ local function learn(lease, ending, retry_after, actual, seen)
           local foreign = level_settle(g, lease.mark, lease.cost, actual, throttled, seen)
           if foreign > 0 then changes[#changes + 1] = {2, i - 1, foreign} end
         elseif k == 'breaker' then
-          local to = breaker_hear(g, r, lease.process, lease.fence, has(lease.probes, gate.id), vote)
+          local to = breaker_hear(g, r, lease.process, lease.fence, lease.probes[gate.id], vote)
           if to then changes[#changes + 1] = {1, i - 1, to} end
         else
           pool.advance(g)

@@ -107,3 +107,26 @@ fn after_a_loss_keys_are_forgotten_once_everything_could_have_come_back() {
     while w.state.expire(&w.set, w.now).more {}
     assert!(w.state.at_rest(&w.set, w.now));
 }
+
+#[test]
+fn a_breaker_tripped_for_all_stops_keys_that_come_later_until_it_is_over_or_reset() {
+    let breaker = || Kind::Breaker(Breaker { ramp: Span::secs(0), ..Breaker::default() });
+    let mut w = world(vec![Gate::new("rate", smooth(9, 9)), Gate::new("breaker", breaker()).per(&[Part::Tenant])]);
+    let failing = w.permit(&call_to(1, "failing", "", ""));
+    w.settle(&failing, End::Failed(Failure::Server));
+    let trip = BreakerOrder::Trip { lasts: 60 * SECOND };
+    assert_eq!(w.state.order_breaker(&w.set, w.now, "breaker", None, trip), 1);
+    for tenant in ["failing", "later"] {
+        let wait = w.wait(&Call { place: false, ..call_to(2, tenant, "", "") });
+        assert_eq!((wait.because, wait.retry_at - w.now), (Because::BreakerOpen, 60 * SECOND));
+    }
+    assert!(!w.state.at_rest(&w.set, w.now + 59 * SECOND));
+    w.state.order_breaker(&w.set, w.now, "breaker", None, BreakerOrder::Reset);
+    let _ = w.permit(&call_to(3, "later", "", ""));
+    w.state.order_breaker(&w.set, w.now, "breaker", None, trip);
+    w.now += 60 * SECOND;
+    let _ = w.permit(&call_to(4, "new", "", ""));
+    let mut whole = world(vec![Gate::new("breaker", breaker())]);
+    whole.state.order_breaker(&whole.set, whole.now, "breaker", None, trip);
+    assert_eq!(whole.wait(&call(1)).because, Because::BreakerOpen, "before its first call");
+}
