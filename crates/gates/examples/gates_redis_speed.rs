@@ -19,14 +19,15 @@ use tidegate_testbed::redis::Server;
 
 const CONNECTIONS: usize = 50;
 const WAITERS: u64 = 10_000;
-/// Calls that a tenant may have at a time.
+/// Calls that a tenant may have at a time; in the domain with waiters few, so that these wait for long.
 const QUOTA: u32 = 2_000;
+const SMALL_QUOTA: u32 = 60;
 
-fn set() -> GateSet {
+fn set(quota: u32) -> GateSet {
     let smooth = Smooth { rate: 1_000_000, every: Span::secs(1), burst: 1_000_000, unit: Unit::Calls };
     let bucket = Reported { capacity: 1_000_000.0, restore_per_s: 1_000_000.0, known: true };
     let mut set = GateSet::of(vec![
-        Gate::new("quota", Kind::Quota(Quota::slots(QUOTA))).per(&[Part::Tenant]),
+        Gate::new("quota", Kind::Quota(Quota::slots(quota))).per(&[Part::Tenant]),
         Gate::new("breaker", Kind::Breaker(Breaker::default())),
         Gate::new("rate", Kind::Smooth(smooth)),
         Gate::new("points", Kind::Reported(bucket)),
@@ -78,7 +79,8 @@ async fn trivial(server: &Server, lasts: Duration) -> Result<Vec<u64>> {
     for _ in 0..CONNECTIONS {
         let client = redis::Client::open(server.url())?;
         let mut connection = client.get_multiplexed_async_connection().await?;
-        let hash: String = redis::cmd("SCRIPT").arg("LOAD").arg("return 1").query_async(&mut connection).await?;
+        let hash: String =
+            redis::cmd("SCRIPT").arg("LOAD").arg("return 1").query_async(&mut connection).await?;
         tasks.spawn(async move {
             let (began, mut times) = (Instant::now(), Vec::new());
             while began.elapsed() < lasts {
@@ -109,7 +111,7 @@ async fn fill_line(gates: &Arc<RedisGates>, domain: &str) -> Result<()> {
     for task in 0..100 {
         let (gates, domain) = (gates.clone(), domain.to_owned());
         tasks.spawn(async move {
-            for n in 0..(u64::from(QUOTA) + WAITERS) / 100 {
+            for n in 0..(u64::from(SMALL_QUOTA) + WAITERS) / 100 {
                 let call = call(&domain, "full", (1 << 40) + n * 100 + task)?;
                 gates.admit(None, &Call { lease: 3_600 * SECOND, ..call }).await?;
             }
@@ -135,9 +137,10 @@ async fn main() -> Result<()> {
     let server = Server::start(&[])?;
     let options = RedisOptions { connections: CONNECTIONS, ..RedisOptions::default() };
     let gates = Arc::new(RedisGates::connect(&server.url(), options).await?);
-    for domain in 0..1_001 {
-        gates.configure(&format!("d{domain}"), set()).await?;
+    for domain in 0..1_000 {
+        gates.configure(&format!("d{domain}"), set(QUOTA)).await?;
     }
+    gates.configure("d1000", set(SMALL_QUOTA)).await?;
     let load = Load { tasks: CONNECTIONS as u64, domains: 1, from: 0, lasts };
     let _warm = pairs(&gates, Load { domains: 1_001, lasts: lasts / 2, ..load }).await?;
     let mut nothing = 0.0;

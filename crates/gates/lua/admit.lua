@@ -1,5 +1,5 @@
--- Asks all gates of a call at once. args from 5: holder, ask, cost, level, lease, deadline, since (empty: none), place wanted, process,
--- whether cost and lease are within bounds, the five parts of the target.
+-- Asks all gates of a call at once. args from 5: holder; as doubles ask, cost, level, lease, deadline, since (NaN: none), whether a
+-- place is wanted, process, whether cost and lease are within bounds; the five parts of the target.
 -- Reply: {kind, new partition, …}
 --   0 admitted: fence, cost, admitted_at, use_by, expires_at, remaining, woken, parts of the target if it is an older permit
 --   1 wait: gate, retry_at, position (0: none), arrived, reason …      2 refused: gate, reason, cost, capacity
@@ -71,7 +71,7 @@ local function commit(found, states, rules, place, call)
     fence = fence, ask = call.ask, level = call.level, process = call.process, cost = call.cost, length = call.length,
     admitted_at = t, use_by = t + C.use_by, ends = t + call.length, mark = call.mark, shut = 0, holder = call.holder,
     key = live_key(call.holder), held_packed = #held == #C.gates and C.all_packed or table.concat(held), probes_packed = probes,
-    tail = (complete and C.all_counted or ',' .. table.concat(counted, ',') .. ',') .. '|' .. table.concat(call.parts, '/'),
+    tail = (complete and C.all_counted or ',' .. table.concat(counted, ',') .. ',') .. '|' .. target_text,
   }
   H[7] = H[7] + 1
   write_lease(lease)
@@ -140,13 +140,17 @@ local function keep_place(found, states, place, call, ahead, refused, gate, beca
 end
 
 operation('admit', function()
-  local holder, ask, cost, deadline, since =
-    args[5], tonumber(args[6]), tonumber(args[7]), tonumber(args[10]), tonumber(args[11])
-  local parts = {args[15], args[16], args[17], args[18], args[19]}
+  local holder = args[5]
+  local ask, cost, at, length, deadline, since, wants, process, valid = struct.unpack('<ddddddddd', args[6])
+  deadline, since = known(deadline), known(since)
   local key = live_key(holder)
-  local raws = read(parts, key, P .. ':p:' .. holder, P)
-  read_lease(key, holder, raws[1])
-  read_place(holder, raws[2])
+  local lease_text = fetch(7, key)
+  if target_raw and not lease_text and not OFF and C.quick and valid == 1 then
+    local reply = quick_admit(holder, ask, cost, at, length, deadline, process)
+    if reply then return reply end
+  end
+  open_fetched()
+  read_lease(key, holder, lease_text)
 
   local touched = {}
   local purging = purge(touched)
@@ -164,16 +168,16 @@ operation('admit', function()
     end
   end
   if purging then return finish({1, 0, -1, t + SOON - offset, 0, t - offset, 0}) end
-  if args[14] ~= '1' then return refuse(holder, -1, 3, 0, 0) end
+  if valid ~= 1 then return refuse(holder, -1, 3, 0, 0) end
   if deadline and deadline + offset <= t then return refuse(holder, -1, 2, 0, 0) end
-  local found = resolve(parts)
+  local found = resolve()
   local states, rules, needs, capacity = prepare(found, cost)
   if not states then return refuse(holder, rules, 0, needs, capacity) end
 
   local place = place_of(holder)
   local call = {
-    holder = holder, ask = ask, cost = cost, level = tonumber(args[8]), length = tonumber(args[9]), deadline = deadline,
-    wants = args[12] == '1', process = tonumber(args[13]), parts = parts, arrived = t,
+    holder = holder, ask = ask, cost = cost, level = at, length = length, deadline = deadline, wants = wants == 1,
+    process = process, parts = target, arrived = t,
   }
   if since and since + offset <= t and t - since - offset <= C.max_wait then call.arrived = since + offset end
   if place then call.arrived, call.level = place.arrived, place.level end
@@ -186,7 +190,7 @@ operation('admit', function()
       if spot and spot[1] == sc.key then
         ahead[s] = ahead_of(sc, place, spot)
       else
-        ahead[s] = ahead_of_new(sc, call.level, place and place.seq or nil, call.arrived, parts[2])
+        ahead[s] = ahead_of_new(sc, call.level, place and place.seq or nil, call.arrived, target[2])
       end
     end
   end

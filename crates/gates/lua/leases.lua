@@ -29,7 +29,11 @@ local function read_lease(key, holder, raw)
   local bar = string.find(lease.tail, '|', 1, true)
   lease.held, lease.probes = set_of(lease.held_packed, held), set_of(lease.probes_packed, probes)
   lease.counted = sub(lease.tail, 1, bar - 1)
-  lease.parts = {string.match(lease.tail, '([^/]*)/([^/]*)/([^/]*)/([^/]*)/([^/]*)', bar + 1)}
+  if sub(lease.tail, bar + 1) == target_text then
+    lease.parts = target
+  else
+    lease.parts = {string.match(lease.tail, '([^/]*)/([^/]*)/([^/]*)/([^/]*)/([^/]*)', bar + 1)}
+  end
   leases[key] = lease
   return lease
 end
@@ -62,10 +66,14 @@ local function end_at(lease)
 end
 
 local function scope_of(lease, s)
-  local key = key_of(C.scopes[s], lease.parts)
-  if not key then return nil end
-  local sc = scope(s, key)
-  sc.dirty = true
+  local sc
+  if lease.parts == target then
+    sc = target_scopes[s]
+  else
+    local key = key_of(C.scopes[s], lease.parts)
+    sc = key and scope(s, key)
+  end
+  if sc then sc.dirty = true end
   return sc
 end
 
@@ -78,7 +86,7 @@ local function end_call(lease, actual)
         local g, r = gate_state(sc, gate), settings(gate, sc.key)
         if gate.k == 'level' then
           level.advance(g, r)
-          level_settle(g, lease.mark, lease.cost, actual, false, nil)
+          level_settle(g, 0, lease.mark, lease.cost, actual, false, nil)
         else
           breaker_hear(g, r, lease.process, lease.fence, lease.probes[gate.id], 'neutral')
         end

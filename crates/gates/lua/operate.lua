@@ -23,7 +23,7 @@ end
 local function known_scopes(most, only)
   local found = {}
   for s, rule in ipairs(C.scopes) do
-    if rule.root and H[12][rule.id] and (not only or s == only) then found[#found + 1] = scope(s, args[6]) end
+    if rule.root and H[12][rule.number] and (not only or s == only) then found[#found + 1] = scope(s, args[6]) end
   end
   for _, name in ipairs(command('ZRANGE', P .. ':k', 0, most - 1)) do
     local colon = string.find(name, ':', 1, true)
@@ -43,7 +43,7 @@ end
 
 -- Reads the partition without letting its clock go on.
 local function peek(raw)
-  H = cmsgpack.unpack(raw)
+  H = partition_of(raw)
   t, offset = H[1], H[2]
 end
 
@@ -117,7 +117,7 @@ operation('operate', function()
     end
     for i = 1, #gone do command('DEL', gone[i]) end
     local counts = {#found, H[7], H[8], H[9]}
-    put(P, cmsgpack.pack({H[1], H[2], H[3], 0, 0, 0, 0, 0, 0, H[10], 0, {}}))
+    put(P, partition_text({H[1], H[2], H[3], 0, 0, 0, 0, 0, 0, H[10], 0, {}}))
     return counts
   end
 

@@ -33,6 +33,10 @@ local H, t, offset                     -- the partition (see `open`), and its ti
 local scopes, opened                   -- scope keys that were read, by their Redis key, and in the order of reading
 local leases, places                   -- those that were read, by key and by holder; false: there is none
 local lease_added, place_added
+-- Parts of the call's target, the same as one text; by scope its key (false: it does not apply), what was read of it, and what
+-- that is; and the partition as it was read.
+local target, target_text, target_names, target_raws, target_scopes, target_raw
+local clock -- now, if it was asked for
 
 local function text(n) return format('%.0f', n) end
 local function cdiv(a, b)
@@ -40,7 +44,125 @@ local function cdiv(a, b)
   if q * b < a then return q + 1 end
   return q
 end
+-- NaN stands for nothing.
+local function known(n)
+  if n == n then return n end
+  return nil
+end
 local function clamp(n, low, high) return max(low, min(n, high)) end
+
+-- Numbers as doubles, many at once; what is written in one piece has a format of its own for each length.
+local PIECE = 200
+local formats = {}
+
+local function format_of(n)
+  local found = formats[n]
+  if not found then
+    found = '<' .. string.rep('d', n)
+    formats[n] = found
+  end
+  return found
+end
+
+local function numbers(raw)
+  local n = #raw / 8
+  if n <= PIECE then
+    local all = {struct.unpack(format_of(n), raw)}
+    all[n + 1] = nil -- where it ended
+    return all
+  end
+  local all = {}
+  for at = 0, n - 1, PIECE do
+    local piece = min(PIECE, n - at)
+    local some = {struct.unpack(format_of(piece), raw, at * 8 + 1)}
+    for i = 1, piece do all[at + i] = some[i] end
+  end
+  return all
+end
+
+local function packed(all)
+  local n = #all
+  if n <= PIECE then return struct.pack(format_of(n), unpack(all, 1, n)) end
+  local pieces = {}
+  for at = 1, n, PIECE do
+    local last = min(at + PIECE - 1, n)
+    pieces[#pieces + 1] = struct.pack(format_of(last - at + 1), unpack(all, at, last))
+  end
+  return table.concat(pieces)
+end
+
+-- A scope key's record (see `scope`) as numbers: 1 to 5 as they are, 6 when its expiry was set, 7 to 14 its levels, then for each
+-- gate its id, how many numbers it has, and these.
+local RECORD = 14
+
+local function record_of(all, base, last)
+  local levels = {unpack(all, base + 7, base + RECORD)}
+  local record = {all[base + 1], all[base + 2], all[base + 3], all[base + 4], all[base + 5], levels, all[base + 6]}
+  local at = base + RECORD
+  while at < last do
+    local n = all[at + 2]
+    record[#record + 1] = all[at + 1]
+    record[#record + 1] = {unpack(all, at + 3, at + 2 + n)}
+    at = at + 2 + n
+  end
+  return record
+end
+
+local function flatten(all, record)
+  local n = #all
+  all[n + 1], all[n + 2], all[n + 3], all[n + 4], all[n + 5], all[n + 6] =
+    record[1], record[2], record[3], record[4], record[5], record[7]
+  for l = 1, 8 do all[n + 6 + l] = record[6][l] or 0 end
+  n = n + RECORD
+  for i = 8, #record, 2 do
+    local state = record[i + 1]
+    all[n + 1], all[n + 2] = record[i], #state
+    for k = 1, #state do all[n + 2 + k] = state[k] end
+    n = n + 2 + #state
+  end
+end
+
+-- The partition as numbers: eleven, how many orders there are (see `open`), each as id and time; then for each scope that has one
+-- key the scope's number, how many numbers follow, and the record.
+local HEADER = 12
+
+local function partition_of(raw)
+  local all = numbers(raw)
+  local new = {unpack(all, 1, HEADER - 1)}
+  new[12] = {}
+  local at = HEADER
+  if all[HEADER] > 0 then
+    new[13] = {}
+    for _ = 1, all[HEADER] do
+      new[13][all[at + 1]] = all[at + 2]
+      at = at + 2
+    end
+  end
+  while at < #all do
+    local last = at + 2 + all[at + 2]
+    new[12][all[at + 1]] = record_of(all, at + 2, last)
+    at = last
+  end
+  return new
+end
+
+local function partition_text(from)
+  local all, orders = {unpack(from, 1, HEADER - 1)}, 0
+  all[HEADER] = 0
+  for id, till in pairs(from[13] or {}) do
+    orders = orders + 1
+    all[#all + 1] = id
+    all[#all + 1] = till
+  end
+  all[HEADER] = orders
+  for number, record in pairs(from[12]) do
+    local at = #all
+    all[at + 1], all[at + 2] = number, 0
+    flatten(all, record)
+    all[at + 2] = #all - at - 2
+  end
+  return packed(all)
+end
 
 local function begin(keys, arguments)
   if not command then
@@ -55,6 +177,7 @@ local function begin(keys, arguments)
     LOST, OFF = tonumber(sub(args[2], 1, comma - 1)), sub(args[2], comma + 1)
   end
   H, t, offset, scopes, opened, leases, places, lease_added, place_added = nil, nil, nil, {}, {}, {}, {}, 0, 0
+  target, target_text, target_names, target_raws, target_scopes, target_raw, clock = nil, nil, nil, nil, nil, nil, nil
   return true
 end
 
@@ -81,19 +204,25 @@ end
 
 local function is_late(since) return t - since > TTL * SECOND / 4 end
 
+local function given_time()
+  if not clock then
+    if args[3] == '' then
+      local time = command('TIME')
+      clock = time[1] * SECOND + time[2]
+    else
+      clock = tonumber(args[3])
+    end
+  end
+  return clock
+end
+
 -- 1 last, 2 offset, 3 fence, 4 place numbers, 5 and 6 no lease and no place ends before (0: there is none), 7 leases, 8 in quarantine,
 -- 9 places, 10 when all was lost (-1: never), 11 when the expiry of sorted sets was set, 12 scopes with one key, 13 breakers that an
 -- operator has opened for all keys, until when (nil: none)
 local function open(raw)
-  local now = args[3]
-  if now == '' then
-    local time = command('TIME')
-    now = time[1] * SECOND + time[2]
-  else
-    now = tonumber(now)
-  end
+  local now = given_time()
   if raw then
-    H = cmsgpack.unpack(raw)
+    H = partition_of(raw)
   else
     H = {0, 0, 0, 0, 0, 0, 0, 0, 0, LOST, 0, {}}
   end
@@ -119,10 +248,13 @@ local function scope(s, key, raw)
   local found = scopes[id]
   if found then return found end
   if rule.root then
-    raw = H[12][rule.id]
+    raw = H[12][rule.number]
   else
     if raw == nil then raw = command('GET', id) end
-    if raw then raw = cmsgpack.unpack(raw) end
+    if raw then
+      raw = numbers(raw)
+      raw = record_of(raw, 0, #raw)
+    end
   end
   found = {s = s, key = key, id = id, rule = rule, dirty = false}
   if raw then
@@ -161,11 +293,13 @@ local function save(noted)
       local record = sc.record
       record[1], record[2], record[3], record[4], record[5] = sc.live, sc.cool, sc.count, sc.cost, sc.largest
       if sc.rule.root then
-        H[12][sc.rule.id] = record
+        H[12][sc.rule.number] = record
       else
         local late = sc.made or is_late(record[7])
         if late then record[7] = t end
-        put_again(sc.id, cmsgpack.pack(record), late)
+        local all = {}
+        flatten(all, record)
+        put_again(sc.id, packed(all), late)
         if sc.made then
           command('ZADD', P .. ':k', t, sc.rule.id .. ':' .. sc.key)
           command('EXPIRE', P .. ':k', TTL)
@@ -181,7 +315,7 @@ local function save(noted)
   end
   if late or (lease_added > 0 and lease_added >= H[7]) then command('EXPIRE', P .. ':e', TTL) end
   if late or (place_added > 0 and place_added >= H[9]) then command('EXPIRE', P .. ':q', TTL) end
-  put_again(P, cmsgpack.pack(H), late)
+  put_again(P, partition_text(H), late)
   return late and 1 or 0
 end
 
@@ -194,38 +328,47 @@ local function key_of(rule, parts)
   return key
 end
 
--- Reads the strings of a target's scope keys, and these, at once. The scope keys are opened; the others come back, false where
--- there is none. The last one is the partition.
-local function read(parts, ...)
-  local keys, all, own = {...}, C.scopes, {}
-  local n = #keys
+-- Reads the partition, the scope keys of the call's target, which is in the arguments from `first` on, and another key, all at
+-- once. What the last one holds, false if there is nothing.
+local function fetch(first, other)
+  target = {args[first], args[first + 1], args[first + 2], args[first + 3], args[first + 4]}
+  target_text = target[1] .. '/' .. target[2] .. '/' .. target[3] .. '/' .. target[4] .. '/' .. target[5]
+  target_names, target_raws = {}, {}
+  local all, ids, n = C.scopes, {P, other}, 2
   for s = 1, #all do
-    if not all[s].root then
-      local key = key_of(all[s], parts)
-      if key then
-        own[#own + 1], own[#own + 2] = s, key
-        keys[n + #own / 2] = scope_id(all[s], key)
-      end
+    local rule = all[s]
+    local key = key_of(rule, target)
+    target_names[s] = key or false
+    if key and not rule.root then
+      n = n + 1
+      ids[n] = scope_id(rule, key)
     end
   end
-  local raws = command('MGET', unpack(keys))
-  open(raws[n])
-  for i = 1, #own, 2 do scope(own[i], own[i + 1], raws[n + (i + 1) / 2]) end
-  return raws
+  local raws = command('MGET', unpack(ids, 1, n))
+  n = 2
+  for s = 1, #all do
+    if target_names[s] and not all[s].root then
+      n = n + 1
+      target_raws[s] = raws[n]
+    end
+  end
+  target_raw = raws[1]
+  return raws[2]
 end
 
--- The scope keys of a target, by the number of the scope (false: it does not apply), to be written back.
-local function resolve(parts)
-  local found, all = {}, C.scopes
-  for s = 1, #all do
-    local key = key_of(all[s], parts)
-    if key then
-      local sc = scope(s, key)
-      sc.dirty = true
-      found[s] = sc
-    else
-      found[s] = false
-    end
+-- Opens what was fetched.
+local function open_fetched()
+  open(target_raw)
+  target_scopes = {}
+  for s = 1, #target_names do
+    target_scopes[s] = target_names[s] and scope(s, target_names[s], target_raws[s])
   end
-  return found
+end
+
+-- The scope keys of the call's target, by the number of the scope (false: it does not apply), to be written back.
+local function resolve()
+  for s = 1, #target_scopes do
+    if target_scopes[s] then target_scopes[s].dirty = true end
+  end
+  return target_scopes
 end

@@ -200,14 +200,14 @@ local MAX_POINTS = 1000000000
 local level = {}
 KINDS.level = level
 
-local function refilled(g, from, elapsed)
-  if from >= g[6] or elapsed >= cdiv(g[6] - from, g[10]) then return g[6] end
-  return from + elapsed * g[10]
+local function refilled(g, b, from, elapsed)
+  if from >= g[b + 6] or elapsed >= cdiv(g[b + 6] - from, g[b + 10]) then return g[b + 6] end
+  return from + elapsed * g[b + 10]
 end
 
-local function refill(g)
-  local elapsed = t - g[2]
-  g[1], g[14], g[2] = refilled(g, g[1], elapsed), refilled(g, g[14], elapsed), t
+local function refill(g, b)
+  local elapsed = t - g[b + 2]
+  g[b + 1], g[b + 14], g[b + 2] = refilled(g, b, g[b + 1], elapsed), refilled(g, b, g[b + 14], elapsed), t
 end
 
 function level.fresh(r, lost)
@@ -215,29 +215,31 @@ function level.fresh(r, lost)
   local now, at = full, t
   if lost >= 0 then now, at = 0, lost end
   local g = {now, at, t, 0, 0, full, full, t, 0, r.rate, 0, 0, t, now, 0, 0}
-  refill(g)
+  refill(g, 0)
   return g
 end
 
-function level.advance(g, r)
-  if t - g[3] >= FORGET and g[4] == 0 then
+local function level_advance(g, b, r)
+  if t - g[b + 3] >= FORGET and g[b + 4] == 0 then
     local new = level.fresh(r, -1)
-    for i = 1, 16 do g[i] = new[i] end
+    for i = 1, 16 do g[b + i] = new[i] end
     return
   end
-  if g[9] == 0 then g[6], g[7], g[10], g[8] = r.capacity * NANO, r.capacity * NANO, r.rate, t end
-  refill(g)
+  if g[b + 9] == 0 then g[b + 6], g[b + 7], g[b + 10], g[b + 8] = r.capacity * NANO, r.capacity * NANO, r.rate, t end
+  refill(g, b)
 end
+
+function level.advance(g, r) level_advance(g, 0, r) end
 
 function level.never(g, r, cost)
   if r.known or g[9] == 1 then return cost, floor(g[7] / NANO) end
   return cost, math.huge
 end
 
-local function level_margin(g)
-  local gone = g[2] - g[13]
-  if g[12] == 0 or gone >= MARGIN_FALLS then return 0 end
-  return floor(g[12] / 1000) * (1000 - floor(gone * 1000 / MARGIN_FALLS))
+local function level_margin(g, b)
+  local gone = g[b + 2] - g[b + 13]
+  if g[b + 12] == 0 or gone >= MARGIN_FALLS then return 0 end
+  return floor(g[b + 12] / 1000) * (1000 - floor(gone * 1000 / MARGIN_FALLS))
 end
 
 local function short(g, margin, milli)
@@ -248,7 +250,7 @@ end
 function level.check(g, _, _, ahead, call)
   local cost = call.cost
   if cost * NANO > g[6] then return g[2] + CUT_RETRY, {6, floor(g[6] / NANO), cost} end
-  local margin = min(level_margin(g), g[6] - cost * NANO)
+  local margin = min(level_margin(g, 0), g[6] - cost * NANO)
   if short(g, margin, ahead.cost + cost) <= 0 then return nil end
   local wait = cdiv(max(short(g, margin, ahead.likely + cost), 0), g[10])
   if ahead.cost ~= ahead.likely then wait = max(wait, SOON) end
@@ -261,64 +263,64 @@ function level.spend(g, _, _, call)
   g[1], g[14], g[4], g[3] = g[1] - nano, g[14] - nano, g[4] + nano, g[2]
   g[16] = (g[16] + cost) % WRAP
   call.mark = {g[11], g[16], g[2]}
-  local margin = min(level_margin(g), g[6] - nano)
+  local margin = min(level_margin(g, 0), g[6] - nano)
   return floor(max(g[1] - margin, 0) / (max(cost, 1) * NANO))
 end
 
-local function raise_margin(g, to, most)
+local function raise_margin(g, b, to, most)
   to = min(to, most)
-  if to > level_margin(g) then g[12], g[13] = to, g[2] end
+  if to > level_margin(g, b) then g[b + 12], g[b + 13] = to, g[b + 2] end
 end
 
 local function nano(milli) return min(milli, floor(PRODUCT / NANO)) * NANO end
 
 -- A report: `seen` is {level, capacity, rate}, false where nothing was said. `answered`, `admitted`: milli points since that call was
 -- admitted; nil if its lease is gone, and then the report only lowers. Returns foreign use.
-local function level_observe(g, sent, seen, answered, admitted)
-  if sent < g[5] then return 0 end
-  g[5] = sent
+local function level_observe(g, b, sent, seen, answered, admitted)
+  if sent < g[b + 5] then return 0 end
+  g[b + 5] = sent
   local capacity, rate = seen[2], seen[3]
   if capacity and capacity >= 1 and capacity <= MAX_POINTS then
-    g[9], g[6] = 1, capacity * NANO
-    if g[6] >= g[7] or g[2] - g[8] >= FORGET then g[7], g[8] = g[6], g[2] end
+    g[b + 9], g[b + 6] = 1, capacity * NANO
+    if g[b + 6] >= g[b + 7] or g[b + 2] - g[b + 8] >= FORGET then g[b + 7], g[b + 8] = g[b + 6], g[b + 2] end
   end
-  if rate and rate >= 1 and rate <= MAX_POINTS then g[9], g[10] = 1, rate end
+  if rate and rate >= 1 and rate <= MAX_POINTS then g[b + 9], g[b + 10] = 1, rate end
   local reported = seen[1]
   if not reported or math.abs(reported) > MAX_POINTS then return 0 end
-  local high = reported * NANO - g[4]
+  local high = reported * NANO - g[b + 4]
   if not answered then
-    g[1] = min(g[1], high, g[6])
+    g[b + 1] = min(g[b + 1], high, g[b + 6])
     return 0
   end
   local low = high - nano(min(answered, admitted))
-  g[1] = min(max(g[1], low), high, g[6])
-  local gained = min(g[2] - sent, floor(PRODUCT / g[10])) * g[10]
-  local foreign = max(g[14] - gained - nano(answered) - reported * NANO, 0)
+  g[b + 1] = min(max(g[b + 1], low), high, g[b + 6])
+  local gained = min(g[b + 2] - sent, floor(PRODUCT / g[b + 10])) * g[b + 10]
+  local foreign = max(g[b + 14] - gained - nano(answered) - reported * NANO, 0)
   if foreign > 0 then
-    g[14] = g[14] - foreign
-    g[15] = (g[15] + floor(foreign / NANO)) % WRAP
-    raise_margin(g, min(foreign, g[6]) * 2, floor(g[6] / 4))
+    g[b + 14] = g[b + 14] - foreign
+    g[b + 15] = (g[b + 15] + floor(foreign / NANO)) % WRAP
+    raise_margin(g, b, min(foreign, g[b + 6]) * 2, floor(g[b + 6] / 4))
   end
-  g[14] = min(max(g[14], low), g[6])
+  g[b + 14] = min(max(g[b + 14], low), g[b + 6])
   return floor(foreign / NANO)
 end
 
 -- A call ended. `mark`: answered, admitted and time when it was admitted; `actual`: milli points that were charged, false if unknown.
-local function level_settle(g, mark, cost, actual, throttled, seen)
-  g[4], g[3] = g[4] - cost * NANO, g[2]
+local function level_settle(g, b, mark, cost, actual, throttled, seen)
+  g[b + 4], g[b + 3] = g[b + 4] - cost * NANO, g[b + 2]
   local charged = actual or cost
   if throttled then charged = 0 end
   local back = (cost - charged) * NANO
-  g[14] = min(g[14] + back, g[6])
+  g[b + 14] = min(g[b + 14] + back, g[b + 6])
   local said = seen and seen[1]
-  if not said then g[1] = min(g[1] + back, g[6]) end
-  local answered, admitted = (g[11] - mark[1]) % WRAP, (g[16] - mark[2]) % WRAP
-  if not throttled then g[11] = (g[11] + cost) % WRAP end
+  if not said then g[b + 1] = min(g[b + 1] + back, g[b + 6]) end
+  local answered, admitted = (g[b + 11] - mark[1]) % WRAP, (g[b + 16] - mark[2]) % WRAP
+  if not throttled then g[b + 11] = (g[b + 11] + cost) % WRAP end
   local foreign = 0
-  if seen then foreign = level_observe(g, mark[3], seen, answered, admitted) end
+  if seen then foreign = level_observe(g, b, mark[3], seen, answered, admitted) end
   if throttled then
-    raise_margin(g, level_margin(g) + max(cost * NANO, floor(g[6] / 20)), floor(g[6] / 2))
-    if not said then g[1] = min(g[1], cost * NANO - 1 - g[4]) end
+    raise_margin(g, b, level_margin(g, b) + max(cost * NANO, floor(g[b + 6] / 20)), floor(g[b + 6] / 2))
+    if not said then g[b + 1] = min(g[b + 1], cost * NANO - 1 - g[b + 4]) end
   end
   return foreign
 end

@@ -1,5 +1,5 @@
--- Ends the call of a permit. args from 5: holder, fence, end, retry_after, actual, whether something was observed, level, capacity and
--- rate (each empty: not said), admitted_at, the five parts of the target.
+-- Ends the call of a permit. args from 5: holder; as doubles fence, retry_after, actual, whether something was observed, level,
+-- capacity and rate (each NaN: not said), admitted_at; end; the five parts of the target.
 -- Reply: {0 released, 1 quarantined, 2 gone; until; woken; changes: {kind, gate, …} …}
 local COOL_DOWN, MAX_COOL_DOWN = SECOND, 86400 * SECOND
 
@@ -11,14 +11,14 @@ local function finish(touched, state, till, changes)
 end
 
 -- An answer came after its lease had gone: a reported level may still lower the bucket.
-local function late_report(parts, admitted_at, seen)
-  local found = resolve(parts)
+local function late_report(admitted_at, seen)
+  local found = resolve()
   for _, gate in ipairs(C.gates) do
     local sc = found[gate.s]
     if sc and gate.k == 'level' then
       local g = gate_state(sc, gate)
       level.advance(g, settings(gate, sc.key))
-      level_observe(g, admitted_at + offset, seen)
+      level_observe(g, 0, admitted_at + offset, seen)
     end
   end
 end
@@ -53,7 +53,7 @@ local function learn(lease, ending, retry_after, actual, seen)
         local g, r = gate_state(sc, gate), settings(gate, sc.key)
         if k == 'level' then
           level.advance(g, r)
-          local foreign = level_settle(g, lease.mark, lease.cost, actual, throttled, seen)
+          local foreign = level_settle(g, 0, lease.mark, lease.cost, actual, throttled, seen)
           if foreign > 0 then changes[#changes + 1] = {2, i - 1, foreign} end
         elseif k == 'breaker' then
           local to = breaker_hear(g, r, lease.process, lease.fence, lease.probes[gate.id], vote)
@@ -79,19 +79,25 @@ local function learn(lease, ending, retry_after, actual, seen)
 end
 
 operation('settle', function()
-  local holder, fence, ending = args[5], tonumber(args[6]), args[7]
-  local parts = {args[15], args[16], args[17], args[18], args[19]}
-  local seen = nil
-  if args[10] == '1' then
-    seen = {tonumber(args[11]) or false, tonumber(args[12]) or false, tonumber(args[13]) or false}
-  end
+  local holder, ending = args[5], args[7]
+  local fence, retry_after, actual, observed, reported, capacity, rate, admitted_at = struct.unpack('<dddddddd', args[6])
+  retry_after, actual = known(retry_after), known(actual) or false
+  local seen = observed == 1 and {known(reported) or false, known(capacity) or false, known(rate) or false} or nil
   local key = live_key(holder)
-  read_lease(key, holder, read(parts, key, P)[1])
+  local raw = fetch(8, key)
+  if raw and target_raw and C.quick and (ending == 'ok' or ending == 'request' or ending == 'unused') then
+    local voted = ending ~= 'unused'
+    if not voted then actual = 0 end
+    local reply = quick_settle(holder, fence, raw, voted, actual, seen)
+    if reply then return reply end
+  end
+  open_fetched()
+  read_lease(key, holder, raw)
   local touched = {}
   purge(touched)
   local lease, shut = held_by(holder, fence)
   if not lease then
-    if seen then late_report(parts, tonumber(args[14]), seen) end
+    if seen then late_report(admitted_at, seen) end
     return finish(touched, 2, 0, {})
   end
   local unknown = ending == 'abandoned' or ending == 'timed_out'
@@ -100,7 +106,7 @@ operation('settle', function()
     give_back(lease, touched)
     return finish(touched, 0, 0, {})
   end
-  local changes = learn(lease, ending, tonumber(args[8]), tonumber(args[9]) or false, seen)
+  local changes = learn(lease, ending, retry_after, actual, seen)
   if unknown and C.quarantine > 0 and holds_pool(lease) then
     local till = t + C.quarantine
     quarantine(lease, till)

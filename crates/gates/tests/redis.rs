@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tidegate_core::gates::config::{Breaker, Lock, Quota, Slots, Smooth, Window};
 use tidegate_core::gates::{
-    Admission, Call, End, Gate, GateSet, Holder, Kind, LeaseEnd, Outcome, Part, Permit, Span, Target, Unit,
+    Admission, Call, End, Gate, GateSet, Holder, Kind, LeaseEnd, Outcome, Part, Permit, Renewal, Span,
+    Target, Unit,
 };
 use tidegate_gates::history::{self, History};
 use tidegate_gates::{GateOperations, Gates, InProcess, Note, RedisGates, RedisOptions, admitted};
-use tidegate_testbed::redis::Server;
+use tidegate_testbed::redis::{Cluster, Server};
 
 static SERVER: LazyLock<Server> = LazyLock::new(|| Server::start(&[]).expect("a Redis server starts"));
 
@@ -41,6 +42,105 @@ async fn redis_gives_the_same_replies_as_the_specification() {
         }
     }
     assert!(wrong.is_empty(), "{} of {seeds} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_of_three_gives_the_same_replies_as_the_specification() {
+    let cluster = Cluster::start(3, 0).unwrap();
+    let gates = RedisGates::connect(&cluster.url(), RedisOptions::default()).await.unwrap();
+    let mut wrong = Vec::new();
+    for seed in 0..count("TIDEGATE_GATES_SEEDS", 20) {
+        if let Err(e) = agree(&gates, &history::make(seed, 400)).await {
+            wrong.push(e);
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    for server in &cluster.masters {
+        let keys: usize = server.command("DBSIZE").unwrap()[1..].parse().unwrap();
+        assert!(keys > 0, "every server has its part");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn admissions_follow_their_slot_while_it_moves_and_after() {
+    let cluster = Cluster::start(3, 0).unwrap();
+    let gates = RedisGates::connect(&cluster.url(), RedisOptions::default()).await.unwrap();
+    gates.configure("d", slots(3)).await.unwrap();
+    let held = permit(gates.admit(None, &call("d", 1)).await.unwrap());
+    let slot: u16 = cluster.masters[0].command("CLUSTER KEYSLOT tg:{d}").unwrap()[1..].parse().unwrap();
+    let owns = |s: &&Server| {
+        let count = s.command(&format!("CLUSTER COUNTKEYSINSLOT {slot}")).unwrap();
+        count != ":0"
+    };
+    let from = cluster.masters.iter().find(owns).unwrap();
+    let to = cluster.masters.iter().find(|s| s.port() != from.port()).unwrap();
+    let (source, destination) = (from.answer("CLUSTER MYID").unwrap(), to.answer("CLUSTER MYID").unwrap());
+    to.command(&format!("CLUSTER SETSLOT {slot} IMPORTING {source}")).unwrap();
+    from.command(&format!("CLUSTER SETSLOT {slot} MIGRATING {destination}")).unwrap();
+    let client = redis::Client::open(from.url()).unwrap();
+    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let keys: Vec<String> =
+        redis::cmd("CLUSTER").arg("GETKEYSINSLOT").arg(slot).arg(100).query_async(&mut redis).await.unwrap();
+    let mut migrate = redis::cmd("MIGRATE");
+    migrate.arg("127.0.0.1").arg(to.port()).arg("").arg(0).arg(5_000).arg("KEYS").arg(&keys);
+    let _: redis::Value = migrate.query_async(&mut redis).await.unwrap();
+    // All keys are there, the slot is not: whoever asks at the old server is sent on, each time anew.
+    let second = permit(gates.admit(None, &call("d", 2)).await.unwrap());
+    for server in &cluster.masters {
+        server.command(&format!("CLUSTER SETSLOT {slot} NODE {destination}")).unwrap();
+    }
+    assert_eq!(gates.settle(None, &held, &Outcome::of(End::Ok)).await.unwrap().state, LeaseEnd::Released);
+    assert_eq!(gates.settle(None, &second, &Outcome::of(End::Ok)).await.unwrap().state, LeaseEnd::Released);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_takes_over_what_its_server_knew() {
+    let mut cluster = Cluster::start(3, 1).unwrap();
+    let gates = RedisGates::connect(&cluster.url(), RedisOptions::default()).await.unwrap();
+    gates.configure("d", slots(1)).await.unwrap();
+    let held = permit(gates.admit(None, &call("d", 1)).await.unwrap());
+    let owner = cluster.masters.iter().position(|s| {
+        let slot = s.command("CLUSTER KEYSLOT tg:{d}").unwrap();
+        s.command(&format!("CLUSTER COUNTKEYSINSLOT {}", &slot[1..])).unwrap() != ":0"
+    });
+    let owner = owner.unwrap();
+    // What the server has said, its replica has: the permit survives.
+    while cluster.masters[owner].command("WAIT 1 1000").unwrap() != ":1" {}
+    cluster.masters[owner].stop().unwrap();
+    let renewed = async {
+        loop {
+            if let Ok(renewal) = gates.renew(None, &held).await {
+                return renewal;
+            }
+        }
+    };
+    let renewed =
+        tokio::time::timeout(Duration::from_secs(30), renewed).await.expect("the replica takes over");
+    assert!(matches!(renewed, Renewal::Renewed { .. }), "{renewed:?}");
+    assert!(matches!(gates.admit(None, &call("d", 2)).await.unwrap(), Admission::Wait(_)));
+    assert_eq!(gates.settle(None, &held, &Outcome::of(End::Ok)).await.unwrap().state, LeaseEnd::Released);
+}
+
+#[tokio::test]
+async fn a_waiter_is_woken_after_the_channel_was_lost() {
+    let server = Server::start(&[]).unwrap();
+    let gates = Arc::new(RedisGates::connect(&server.url(), RedisOptions::default()).await.unwrap());
+    let other = RedisGates::connect(&server.url(), RedisOptions::default()).await.unwrap();
+    let lock = || GateSet::of(vec![Gate::new("lock", Kind::Lock(Lock { poll: Span::secs(30) }))]);
+    gates.configure("d", lock()).await.unwrap();
+    other.configure("d", lock()).await.unwrap();
+    let held = permit(other.admit(None, &call("d", 1)).await.unwrap());
+    let waiting = tokio::spawn({
+        let gates = gates.clone();
+        async move { admitted(&*gates, call("d", 2)).await }
+    });
+    while other.waiters("d", 9).await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    server.command("CLIENT KILL TYPE pubsub").unwrap();
+    other.settle(None, &held, &Outcome::of(End::Ok)).await.unwrap();
+    let reply = tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("woken, not after 30 s");
+    let _ = permit(reply.unwrap().unwrap());
 }
 
 fn target(domain: &str) -> Arc<Target> {

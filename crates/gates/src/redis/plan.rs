@@ -110,6 +110,7 @@ impl Plan {
             scope.only.iter().map(|endpoint| (endpoint.clone(), json!(true))).collect();
         json!({
             "id": scope.id,
+            "number": hash_bytes(scope.id.as_bytes()) >> 12,
             "root": scope.mask == self.compiled.split(),
             "fair": self.set().fair.is_some() && scope.mask & (1 << Part::Tenant as u8) == 0,
             "pool": here().any(|k| matches!(k, Kind::Slots(_) | Kind::Lock(_))),
