@@ -62,7 +62,7 @@ async fn a_cluster_of_three_gives_the_same_replies_as_the_specification() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn admissions_follow_their_slot_while_it_moves_and_after() {
+async fn admissions_wait_for_a_slot_that_moves_and_follow_it() {
     let cluster = Cluster::start(3, 0).unwrap();
     let gates = RedisGates::connect(&cluster.url(), RedisOptions::default()).await.unwrap();
     gates.configure("d", slots(3)).await.unwrap();
@@ -84,11 +84,16 @@ async fn admissions_follow_their_slot_while_it_moves_and_after() {
     let mut migrate = redis::cmd("MIGRATE");
     migrate.arg("127.0.0.1").arg(to.port()).arg("").arg(0).arg(5_000).arg("KEYS").arg(&keys);
     let _: redis::Value = migrate.query_async(&mut redis).await.unwrap();
-    // All keys are there, the slot is not: whoever asks at the old server is sent on, each time anew.
-    let second = permit(gates.admit(None, &call("d", 2)).await.unwrap());
-    for server in &cluster.masters {
-        server.command(&format!("CLUSTER SETSLOT {slot} NODE {destination}")).unwrap();
-    }
+    // The keys are on their way, and a function that looks for several cannot run at either server: the call goes on as soon
+    // as the slot has arrived.
+    let arrived = async {
+        for server in &cluster.masters {
+            server.command(&format!("CLUSTER SETSLOT {slot} NODE {destination}")).unwrap();
+        }
+    };
+    let asking = call("d", 2);
+    let (second, ()) = tokio::join!(gates.admit(None, &asking), arrived);
+    let second = permit(second.unwrap());
     assert_eq!(gates.settle(None, &held, &Outcome::of(End::Ok)).await.unwrap().state, LeaseEnd::Released);
     assert_eq!(gates.settle(None, &second, &Outcome::of(End::Ok)).await.unwrap().state, LeaseEnd::Released);
 }

@@ -44,6 +44,7 @@ pub(super) struct Asked<'a> {
 pub(super) struct Link {
     /// The servers that the address names; all others have the same user, password and encryption.
     seeds: Vec<ConnectionInfo>,
+    first: Arc<Node>,
     connections: usize,
     patience: Duration,
     known: RwLock<Known>,
@@ -55,8 +56,8 @@ pub(super) struct Link {
 #[derive(Default)]
 struct Known {
     nodes: HashMap<String, Arc<Node>>,
-    /// Empty: it is no cluster.
-    ranges: Vec<Range>,
+    /// Runs of slots with their servers. Empty: it is no cluster.
+    ranges: Vec<(Range, Arc<Node>)>,
 }
 
 impl std::fmt::Debug for Link {
@@ -86,7 +87,7 @@ fn seeds(url: &str) -> Result<Vec<ConnectionInfo>, GatesError> {
     hosts.split(',').map(read).collect()
 }
 
-fn host_and_port(info: &ConnectionInfo) -> Option<(String, u16)> {
+pub(super) fn host_and_port(info: &ConnectionInfo) -> Option<(String, u16)> {
     match info.addr() {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
             Some((host.clone(), *port))
@@ -98,7 +99,8 @@ fn host_and_port(info: &ConnectionInfo) -> Option<(String, u16)> {
 impl Link {
     pub(super) fn new(url: &str, connections: usize, patience: Duration) -> Result<Self, GatesError> {
         let (seeds, known, made) = (seeds(url)?, RwLock::default(), AtomicUsize::new(0));
-        Ok(Self { seeds, connections, patience, known, made })
+        let first = Arc::new(Node::new(seeds[0].clone(), connections, patience).map_err(unreachable)?);
+        Ok(Self { seeds, first, connections, patience, known, made })
     }
 
     /// How many connections were made so far: a higher number means that the server may be another one.
@@ -134,60 +136,47 @@ impl Link {
         Ok(new)
     }
 
-    /// The server that the address names, its first one or another.
-    fn seed(&self, nth: usize) -> Result<Arc<Node>, RedisError> {
-        let info = &self.seeds[nth % self.seeds.len()];
-        match host_and_port(info) {
-            Some((host, port)) => self.node_at(&host, port),
-            None => Node::new(info.clone(), self.connections, self.patience).map(Arc::new),
-        }
-    }
-
     /// The server that has this key.
-    fn node_of(&self, key: &str) -> Result<Arc<Node>, RedisError> {
-        let owner = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            if known.ranges.is_empty() {
-                None
-            } else {
-                let slot = slot_of(key);
-                let range = known.ranges.iter().find(|r| r.first <= slot && slot <= r.last);
-                range.or(known.ranges.first()).map(|r| (r.host.clone(), r.port))
-            }
-        };
-        match owner {
-            Some((host, port)) => self.node_at(&host, port),
-            None => self.seed(0),
+    fn node_of(&self, key: &str) -> Arc<Node> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if known.ranges.is_empty() {
+            return self.first.clone();
         }
+        let slot = slot_of(key);
+        let range = known.ranges.iter().find(|(r, _)| r.first <= slot && slot <= r.last);
+        range.or(known.ranges.first()).map_or_else(|| self.first.clone(), |(_, node)| node.clone())
     }
 
     /// All servers that have slots; the one of the address if it is no cluster.
-    pub(super) fn owners(&self) -> Result<Vec<Arc<Node>>, RedisError> {
-        let owners: std::collections::BTreeSet<(String, u16)> = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            known.ranges.iter().map(|r| (r.host.clone(), r.port)).collect()
-        };
-        if owners.is_empty() {
-            return Ok(vec![self.seed(0)?]);
+    pub(super) fn owners(&self) -> Vec<Arc<Node>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut owners: Vec<Arc<Node>> = Vec::new();
+        for (_, node) in &known.ranges {
+            if !owners.iter().any(|known| Arc::ptr_eq(known, node)) {
+                owners.push(node.clone());
+            }
         }
-        owners.iter().map(|(host, port)| self.node_at(host, *port)).collect()
+        if owners.is_empty() {
+            owners.push(self.first.clone());
+        }
+        owners
     }
 
     /// Learns which server has which slots, from the first that answers. One server alone says that it is no cluster.
     pub(super) async fn survey(&self) -> Result<(), RedisError> {
-        let mut asked: Vec<Arc<Node>> = self.owners()?;
-        for nth in 0..self.seeds.len() {
-            asked.push(self.seed(nth)?);
+        let mut asked = self.owners();
+        for (host, port) in self.seeds.iter().filter_map(host_and_port) {
+            asked.push(self.node_at(&host, port)?);
         }
         let mut last = None;
         let mut slots = redis::cmd("CLUSTER");
         slots.arg("SLOTS");
         for node in asked {
-            let host =
-                host_and_port(node.client.get_connection_info()).map_or_else(String::new, |(host, _)| host);
             match node.send(plain(&slots), &self.made).await {
                 Ok(answer) => {
-                    let found = answer.map(|answer| ranges(&answer, &host)).unwrap_or_default();
+                    let found = answer.map(|answer| ranges(&answer, &node.host())).unwrap_or_default();
+                    let with_node = |r: Range| self.node_at(&r.host, r.port).map(|node| (r, node));
+                    let found = found.into_iter().map(with_node).collect::<Result<_, _>>()?;
                     self.known.write().unwrap_or_else(PoisonError::into_inner).ranges = found;
                     return Ok(());
                 }
@@ -223,7 +212,7 @@ impl Link {
     /// Sends something to the server that has a key, wherever a cluster sends it.
     async fn deliver(&self, key: &str, mut parcel: Parcel<'_>) -> Result<Option<Value>, RedisError> {
         let began = Instant::now();
-        let mut node = self.node_of(key)?;
+        let mut node = self.node_of(key);
         loop {
             let error = match node.send(parcel, &self.made).await {
                 Err(error) if self.is_cluster() => error,
@@ -233,10 +222,9 @@ impl Link {
             match error.redirect_node().and_then(|(address, _)| address.rsplit_once(':')) {
                 Some((host, port)) if began.elapsed() < self.patience => {
                     let Ok(port) = port.parse() else { return Err(error) };
-                    let asked =
-                        host_and_port(node.client.get_connection_info()).map_or_else(String::new, |a| a.0);
                     parcel.asking = error.kind() == ErrorKind::Server(ServerErrorKind::Ask);
-                    node = self.node_at(if host.is_empty() { &asked } else { host }, port)?;
+                    let host = if host.is_empty() { node.host() } else { host.to_owned() };
+                    node = self.node_at(&host, port)?;
                     if !parcel.asking {
                         self.survey().await?;
                     }
@@ -244,7 +232,7 @@ impl Link {
                 None if is_passing(&error) && began.elapsed() < self.patience => {
                     tokio::time::sleep(ASK_AGAIN).await;
                     self.survey().await?;
-                    node = self.node_of(key)?;
+                    node = self.node_of(key);
                 }
                 _ => return Err(error),
             }
@@ -277,7 +265,7 @@ impl Link {
         turns: &Turns,
         changed: &tokio::sync::Notify,
     ) -> Result<(), RedisError> {
-        let owners = self.owners()?;
+        let owners = self.owners();
         let client: &Client = &owners[nth % owners.len()].client;
         let mut heard = client.get_async_pubsub().await?;
         heard.subscribe(&[wakes, changes][..]).await?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, Value};
 
+use super::link::host_and_port;
 use super::plan::Plan;
 use super::scripts::{LIBRARY, Operation};
 
@@ -47,6 +48,11 @@ impl Node {
             .set_response_timeout(Some(patience));
         let shared = (0..connections.max(1)).map(|_| tokio::sync::Mutex::default()).collect();
         Ok(Self { client: Client::open(info)?, config, shared, next: AtomicUsize::new(0) })
+    }
+
+    /// Where it is; empty for a socket in the file system.
+    pub(super) fn host(&self) -> String {
+        host_and_port(self.client.get_connection_info()).map_or_else(String::new, |(host, _)| host)
     }
 
     async fn connection(
