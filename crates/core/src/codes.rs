@@ -121,6 +121,8 @@ codes! {
         "name PEM files: the chain with the server's certificate first, and its private key";
     INVALID_STORE_URL = "TG2020", Usage, "the address of the store is not acceptable",
         "write a directory, sqlite:PATH, postgres://USER@HOST/DATABASE, http://HOST:7433 or https://HOST";
+    INVALID_GATES_URL = "TG2021", Usage, "the address of the gates' backend, or an option in it, is not acceptable",
+        "write redis://HOST:6379, redis://HOST:7000,HOST:7000 for a cluster, or postgres://USER@HOST/DATABASE";
     JOB_NOT_FOUND = "TG3001", NotFound, "there is no such job",
         "it may have been pruned; `tidegate jobs ls` finds jobs by state, tenant, kind or text";
     PARK_NOT_FOUND = "TG3002", NotFound, "there is no such park or pause",

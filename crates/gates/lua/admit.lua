@@ -1,20 +1,9 @@
--- Asks all gates of a call at once. ARGV from 4: holder, ask, cost, level, lease, deadline, since (empty: none), place wanted, process,
--- whether cost and lease are within bounds, the five parts of the target.
+-- Asks all gates of a call at once. args from 5: holder; as doubles ask, cost, level, lease, deadline, since (NaN: none), whether a
+-- place is wanted, process, whether cost and lease are within bounds; the five parts of the target.
 -- Reply: {kind, new partition, …}
 --   0 admitted: fence, cost, admitted_at, use_by, expires_at, remaining, woken, parts of the target if it is an older permit
 --   1 wait: gate, retry_at, position (0: none), arrived, reason …      2 refused: gate, reason, cost, capacity
-local holder, ask, cost, level = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local length, deadline, since = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local wants, process, valid = ARGV[11] == '1', tonumber(ARGV[12]), ARGV[13] == '1'
-local parts = {ARGV[14], ARGV[15], ARGV[16], ARGV[17], ARGV[18]}
-
-local keys = missing_keys(parts)
-local others = #keys
-keys[others + 1], keys[others + 2], keys[others + 3] = live_key(holder), P .. ':p:' .. holder, P
-local raws = redis.call('MGET', unpack(keys))
-open(raws[others + 3])
-read_lease(keys[others + 1], holder, raws[others + 1])
-read_place(holder, raws[others + 2])
+local NOBODY = {count = 0, own = 0, cost = 0, likely = 0}
 
 local function finish(reply)
   save_places()
@@ -28,100 +17,61 @@ local function permit(lease, remaining, woken, older)
   }
 end
 
-local function refuse(gate, reason, needs, capacity)
+local function refuse(holder, gate, reason, needs, capacity)
   local place = place_of(holder)
   if place then remove_place(place, false, {}) end
   return finish({2, 0, gate, reason, needs, capacity})
 end
 
--- Whether some gate will never let this call pass.
-local function never(found)
-  for i, gate in ipairs(C.gates) do
+-- Lets time pass, and looks whether some gate will never let this call pass. The states and settings of its gates, by number.
+local function prepare(found, cost)
+  local states, rules, gates = {}, {}, C.gates
+  for i = 1, #gates do
+    local gate = gates[i]
     local sc = found[gate.s]
-    if sc and not gate.off then
-      local r, needs, capacity = settings(gate, sc.key), cost, math.huge
-      if gate.k == 'smooth' then
-        needs, capacity = units(r, cost), r.burst
-      elseif gate.k == 'window' then
-        needs, capacity = units(r, cost), r.max
-      elseif gate.k == 'level' then
-        local g = sc.gates[gate.id]
-        if r.known or g[9] == 1 then capacity = floor(g[7] / NANO) end
-      elseif gate.k == 'quota' and r.window then
-        capacity = r.window.max
-      end
-      if needs > capacity then return i - 1, needs, capacity end
+    if sc then
+      local g, r = gate_state(sc, gate), settings(gate, sc.key)
+      states[i], rules[i] = g, r
+      if gate.kind.advance then gate.kind.advance(g, r, sc, gate) end
     end
   end
-  return nil
-end
-
--- What one gate says: nil, or when to come back, and why.
-local function check(gate, sc, ahead, as)
-  local k, g, r = gate.k, sc.gates[gate.id], settings(gate, sc.key)
-  if sc.cool > t and (k == 'smooth' or k == 'window' or k == 'level') then return sc.cool, {2} end
-  if k == 'smooth' then
-    return smooth_check(g, r, cost, ahead)
-  elseif k == 'window' then
-    local own = units(r, cost)
-    local most, likely = units_ahead(r, ahead)
-    local at = window_check(g, r, own, most, likely)
-    if not at then return nil end
-    return at, {4, g[2], own, r.max, r.every, r.unit}
-  elseif k == 'level' then
-    return level_check(g, cost, ahead)
-  elseif k == 'pool' then
-    return pool_check(g, r, as, ahead)
-  elseif k == 'breaker' then
-    return breaker_check(g, r, process, sc.live, ahead.count)
+  for i = 1, #gates do
+    local gate = gates[i]
+    if states[i] and gate.kind.never and not is_off(gate) then
+      local needs, capacity = gate.kind.never(states[i], rules[i], cost)
+      if needs > capacity then return nil, i - 1, needs, capacity end
+    end
   end
-  return quota_check(g, r, sc, cost, ahead)
+  return states, rules
 end
 
-local function commit(found, place, as)
+local function commit(found, states, rules, place, call)
   local touched, next = {}, {}
   if place then remove_place(place, true, touched) end
   H[3] = max(H[3] + 1, t)
-  local fence, held, probes, counted, mark, remaining = H[3], {}, {}, {}, {0, 0, 0}, U32
+  local fence, held, probes, counted, remaining = H[3], {}, '', {}, U32
+  call.fence, call.mark = fence, {0, 0, 0}
   for s, rule in ipairs(C.scopes) do
     if found[s] then
       found[s].live = found[s].live + 1
       counted[#counted + 1] = rule.id
     end
   end
-  for _, gate in ipairs(C.gates) do
-    local sc = found[gate.s]
-    if sc and not gate.off then
-      local k, g, r, left = gate.k, sc.gates[gate.id], settings(gate, sc.key), nil
-      if k == 'smooth' then
-        local n = units(r, cost)
-        g[1] = g[1] + n * r.every
-        left = smooth_remaining(g, r, max(n, 1))
-      elseif k == 'window' then
-        local n = units(r, cost)
-        window_spend(g, r, n)
-        left = window_remaining(g, r, max(n, 1))
-      elseif k == 'level' then
-        mark = level_spend(g, cost)
-        left = level_remaining(g, cost)
-      elseif k == 'pool' then
-        pool_take(g, as, 1)
-        left = pool_free(g, r)
-      elseif k == 'breaker' then
-        if breaker_pass(g, r, fence) then probes[#probes + 1] = gate.id end
-        left = breaker_remaining(g, r)
-      else
-        if g[3] and r.window then window_spend(g[3], r.window, cost) end
-        left = quota_remaining(g, r, sc.live, cost)
-      end
-      held[#held + 1] = gate.id
-      remaining = min(remaining, left)
+  for i, gate in ipairs(C.gates) do
+    if states[i] and not is_off(gate) then
+      local left, probe = gate.kind.spend(states[i], rules[i], found[gate.s], call, gate)
+      if probe then probes = probes .. gate.packed end
+      held[#held + 1] = gate.packed
+      if left < remaining then remaining = left end
     end
   end
-  local key = live_key(holder)
+  -- Most calls pass all gates of a set: what follows from that is the same string for all of them.
+  local complete = #counted == #C.scopes
   local lease = {
-    fence = fence, cost = cost, admitted_at = t, use_by = t + C.use_by, ends = t + length, shut = 0, holder = holder, key = key,
-    raw = {fence, ask, as, process, cost, length, t, t + C.use_by, t + length, mark, 0, parts, held, probes, counted},
+    fence = fence, ask = call.ask, level = call.level, process = call.process, cost = call.cost, length = call.length,
+    admitted_at = t, use_by = t + C.use_by, ends = t + call.length, mark = call.mark, shut = 0, holder = call.holder,
+    key = live_key(call.holder), held_packed = #held == #C.gates and C.all_packed or table.concat(held), probes_packed = probes,
+    tail = (complete and C.all_counted or ',' .. table.concat(counted, ',') .. ',') .. '|' .. target_text,
   }
   H[7] = H[7] + 1
   write_lease(lease)
@@ -134,7 +84,7 @@ local function commit(found, place, as)
 end
 
 -- Nothing was reserved; the call may keep a place in line.
-local function keep_place(found, place, as, arrived, ahead, refused, gate, because, retry_at)
+local function keep_place(found, states, place, call, ahead, refused, gate, because, retry_at)
   -- In whose line it stands: the narrowest that refuses it, the latest of those.
   local binding, latest = 1, 0
   for s, rule in ipairs(C.scopes) do
@@ -147,8 +97,8 @@ local function keep_place(found, place, as, arrived, ahead, refused, gate, becau
       if narrowest then binding, latest = s, at end
     end
   end
-  local wanted = wants and not (deadline and retry_at >= deadline + offset)
-  local reply = {1, 0, gate - 1, retry_at - offset, 0, arrived - offset}
+  local wanted = call.wants and not (call.deadline and retry_at >= call.deadline + offset)
+  local reply = {1, 0, gate - 1, retry_at - offset, 0, call.arrived - offset}
   for i, n in ipairs(because) do reply[6 + i] = n end
   if not wanted then
     if place then remove_place(place, false, {}) end
@@ -161,19 +111,14 @@ local function keep_place(found, place, as, arrived, ahead, refused, gate, becau
       reply[7], reply[8] = 1, sc.count
       return finish(reply)
     end
-    local blamed = C.gates[gate]
-    if blamed.k == 'quota' then
-      local g = found[blamed.s].gates[blamed.id]
-      g[1] = g[1] + 1
-      if because[1] == 13 and because[4] == 1 then g[2] = g[2] + 1 end
-    end
+    if C.gates[gate].k == 'quota' then quota_violated(states[gate], because) end
     H[4], H[9] = H[4] + 1, H[9] + 1
     place = {
-      seq = H[4], level = as, cost = cost, arrived = arrived, retry_at = t, ends = t, gate = '', channel = '', parts = parts,
-      stands = {}, holder = holder,
+      seq = H[4], level = call.level, cost = call.cost, arrived = call.arrived, retry_at = t, ends = t, gate = '', channel = '',
+      parts = call.parts, stands = {}, holder = call.holder,
     }
-    places[holder] = place
-    H.place_added = 1
+    places[call.holder] = place
+    place_added = 1
   end
   local stands = {[binding] = true}
   for _, narrow in ipairs(C.scopes[binding].narrower) do stands[narrow] = true end
@@ -186,67 +131,86 @@ local function keep_place(found, place, as, arrived, ahead, refused, gate, becau
       stand(sc, place)
     end
   end
-  place.retry_at, place.gate, place.channel, place.ends = retry_at, C.gates[gate].name, ARGV[3], retry_at + C.grace
+  place.retry_at, place.gate, place.channel, place.ends = retry_at, C.gates[gate].name, args[4], retry_at + C.grace
   place.dirty = true
-  redis.call('ZADD', P .. ':q', text(place.ends), holder)
+  command('ZADD', P .. ':q', place.ends, call.holder)
   if H[6] == 0 or place.ends < H[6] then H[6] = place.ends end
   reply[5] = ahead[binding].count + 1
   return finish(reply)
 end
 
-local touched = {}
-local purging = purge(touched)
-local lease = leases[live_key(holder)]
-if lease then
-  if lease.ends <= t then
-    lapse(lease, touched)
-  elseif ask == lease.ask then
-    return finish(permit(lease, 0, {}, lease.parts))
-  elseif ask < lease.ask then
-    return finish({2, 0, -1, 1, 0, 0})
-  else
-    end_call(lease, 0)
-    give_back(lease, touched)
+operation('admit', function()
+  local holder = args[5]
+  local ask, cost, at, length, deadline, since, wants, process, valid = struct.unpack('<ddddddddd', args[6])
+  deadline, since = known(deadline), known(since)
+  local key = live_key(holder)
+  local lease_text = fetch(7, key)
+  if target_raw and not lease_text and not OFF and C.quick and valid == 1 then
+    local reply = quick_admit(holder, ask, cost, at, length, deadline, process)
+    if reply then return reply end
   end
-end
-if purging then return finish({1, 0, -1, t + 1000 - offset, 0, t - offset, 0}) end
-if not valid then return refuse(-1, 3, 0, 0) end
-if deadline and deadline + offset <= t then return refuse(-1, 2, 0, 0) end
-raws[others + 3] = nil
-local found = resolve(parts, raws)
-for _, gate in ipairs(C.gates) do
-  local sc = found[gate.s]
-  if sc then advance(gate.k, sc.gates[gate.id], settings(gate, sc.key)) end
-end
-local gate, needs, capacity = never(found)
-if gate then return refuse(gate, 0, needs, capacity) end
+  open_fetched()
+  read_lease(key, holder, lease_text)
 
-local place, as, none = place_of(holder), level, {count = 0, own = 0, cost = 0, likely = 0}
-local arrived, ahead = t, {}
-if since and since + offset <= t and t - since - offset <= C.max_wait then arrived = since + offset end
-if place then arrived, as = place.arrived, place.level end
-for s = 1, #C.scopes do
-  local sc = found[s]
-  ahead[s] = none
-  if sc and sc.count > 0 then
-    local spot = place and place.stands[s]
-    if spot and spot[1] == sc.key then
-      ahead[s] = ahead_of(sc, place, spot)
+  local touched = {}
+  local purging = purge(touched)
+  local lease = leases[key]
+  if lease then
+    if lease.ends <= t then
+      lapse(lease, touched)
+    elseif ask == lease.ask then
+      return finish(permit(lease, 0, {}, lease.parts))
+    elseif ask < lease.ask then
+      return finish({2, 0, -1, 1, 0, 0})
     else
-      ahead[s] = ahead_of_new(sc, as, place and place.seq or nil, arrived, parts[2])
+      end_call(lease, 0)
+      give_back(lease, touched)
     end
   end
-end
-local refused, blamed, because, retry_at = {}, nil, nil, nil
-for i, rule in ipairs(C.gates) do
-  local sc = found[rule.s]
-  if sc and not rule.off then
-    local at, why = check(rule, sc, ahead[rule.s], as)
-    if at then
-      if not blamed or at > retry_at then blamed, because, retry_at = i, why, at end
-      refused[rule.s] = max(refused[rule.s] or 0, at)
+  if purging then return finish({1, 0, -1, t + SOON - offset, 0, t - offset, 0}) end
+  if valid ~= 1 then return refuse(holder, -1, 3, 0, 0) end
+  if deadline and deadline + offset <= t then return refuse(holder, -1, 2, 0, 0) end
+  local found = resolve()
+  local states, rules, needs, capacity = prepare(found, cost)
+  if not states then return refuse(holder, rules, 0, needs, capacity) end
+
+  local place = place_of(holder)
+  local call = {
+    holder = holder, ask = ask, cost = cost, level = at, length = length, deadline = deadline, wants = wants == 1,
+    process = process, parts = target, arrived = t,
+  }
+  if since and since + offset <= t and t - since - offset <= C.max_wait then call.arrived = since + offset end
+  if place then call.arrived, call.level = place.arrived, place.level end
+  local ahead = {}
+  for s = 1, #C.scopes do
+    local sc = found[s]
+    ahead[s] = NOBODY
+    if sc and sc.count > 0 then
+      local spot = place and place.stands[s]
+      if spot and spot[1] == sc.key then
+        ahead[s] = ahead_of(sc, place, spot)
+      else
+        ahead[s] = ahead_of_new(sc, call.level, place and place.seq or nil, call.arrived, target[2])
+      end
     end
   end
-end
-if not blamed then return commit(found, place, as) end
-return keep_place(found, place, as, arrived, ahead, refused, blamed, because, retry_at)
+  local refused, blamed, because, retry_at
+  for i, gate in ipairs(C.gates) do
+    if states[i] and not is_off(gate) then
+      local sc, s, kind = found[gate.s], gate.s, gate.kind
+      local at, why
+      if sc.cool > t and gate.rate then
+        at, why = sc.cool, {2}
+      else
+        at, why = kind.check(states[i], rules[i], sc, ahead[s], call, gate)
+      end
+      if at then
+        if not blamed or at > retry_at then blamed, because, retry_at = i, why, at end
+        refused = refused or {}
+        refused[s] = max(refused[s] or 0, at)
+      end
+    end
+  end
+  if not blamed then return commit(found, states, rules, place, call) end
+  return keep_place(found, states, place, call, ahead, refused, blamed, because, retry_at)
+end)

@@ -3,7 +3,12 @@
 -- Pool: 1 used, 2 moving limit in thousandths (0: not moved), 3 cut at, 4 moved at, 5… used by level.
 local MAX_POLL = 30 * SECOND
 
-local function pool_advance(g)
+local pool = {}
+KINDS.pool = pool
+
+function pool.fresh() return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
+
+function pool.advance(g)
   if g[2] ~= 0 and t - g[4] >= FORGET then g[2] = 0 end
 end
 
@@ -14,22 +19,28 @@ end
 
 local function pool_free(g, r) return max(pool_limit(g, r) - g[1], 0) end
 
-local function pool_check(g, r, level, ahead)
+function pool.check(g, r, _, ahead, call)
   local limit, kept, own = pool_limit(g, r), 0, false
   if r.reserved then
+    local mine = call.level + 1
     for l, n in ipairs(r.reserved) do
-      if l ~= level + 1 then kept = kept + max(n - g[4 + l], 0) end
+      if l ~= mine then kept = kept + max(n - g[4 + l], 0) end
     end
-    own = g[1] < limit and g[5 + level] + ahead.own < r.reserved[level + 1]
+    own = g[1] < limit and g[4 + mine] + ahead.own < r.reserved[mine]
   end
   if own or g[1] + kept + ahead.count < limit then return nil end
   local turns = floor(ahead.count / max(limit, 1)) + 1
   return t + min(r.poll * turns, MAX_POLL), r.lock and {8} or {7, g[1], limit}
 end
 
-local function pool_take(g, level, by)
+local function pool_take(g, at, by)
   g[1] = max(g[1] + by, 0)
-  g[5 + level] = max(g[5 + level] + by, 0)
+  g[5 + at] = max(g[5 + at] + by, 0)
+end
+
+function pool.spend(g, r, _, call)
+  pool_take(g, call.level, 1)
+  return pool_free(g, r)
 end
 
 -- The limit before and after, if it moved.
@@ -58,7 +69,29 @@ end
 local CLOSED, OPEN, HALF, RAMP = 0, 1, 2, 3
 local MAX_PROCESSES, RAMP_STEPS = 64, 8
 
-local function breaker_check(g, r, process, live, ahead)
+local breaker = {}
+KINDS.breaker = breaker
+
+function breaker.fresh() return {CLOSED, 0, 0, 0} end
+
+-- Whether nobody would notice if its state were forgotten.
+local function breaker_rests(g, r)
+  if g[1] == OPEN or g[1] == HALF or (g[1] == RAMP and t - g[2] < r.ramp) then return false end
+  local half = floor(t / r.half)
+  for i = 5, #g, 7 do
+    if half - g[i + 1] <= 1 or t < g[i + 6] then return false end
+  end
+  return true
+end
+
+-- Until when an operator keeps it open for all keys; 0: not at all.
+local function ordered_open(gate) return H[13] and H[13][gate.id] or 0 end
+
+function breaker.check(g, r, sc, before, call, gate)
+  local ordered = ordered_open(gate)
+  if ordered > t then return ordered, {9} end
+  if g[1] == CLOSED and #g == 4 then return nil end
+  local live, ahead = sc.live, before.count
   if g[1] == OPEN then
     if t < g[2] then return g[2], {9} end
     if ahead >= r.probes then return t + SECOND, {10, r.probes} end
@@ -72,7 +105,7 @@ local function breaker_check(g, r, process, live, ahead)
     end
   end
   for i = 5, #g, 7 do
-    if g[i] == process then
+    if g[i] == call.process then
       if t < g[i + 6] then return g[i + 6], {12} end
       break
     end
@@ -90,18 +123,17 @@ local function breaker_open(g, till)
   return 1
 end
 
--- Whether the call that passes is a probe.
-local function breaker_pass(g, r, fence)
+-- A call passes: what is left, and whether it is a probe.
+function breaker.spend(g, r, _, call)
   if g[1] == OPEN then
-    g[1], g[2], g[3], g[4] = HALF, 1, 0, fence - 1
-    return true
+    g[1], g[2], g[3], g[4] = HALF, 1, 0, call.fence - 1
   elseif g[1] == HALF then
     g[2] = g[2] + 1
-    return true
-  elseif g[1] == RAMP and t - g[2] >= r.ramp then
-    g[1], g[2] = CLOSED, 0
+  else
+    if g[1] == RAMP and t - g[2] >= r.ramp then g[1], g[2] = CLOSED, 0 end
+    return U32, false
   end
-  return false
+  return max(r.probes - g[2] - g[3], 0), true
 end
 
 local function seat(g, process, half)
@@ -185,67 +217,54 @@ local function breaker_hear(g, r, process, fence, probe, vote)
   return breaker_count(g, r, process, vote == 'good')
 end
 
-local function breaker_remaining(g, r)
-  if g[1] == HALF then return max(r.probes - g[2] - g[3], 0) end
-  return U32
+-- Quota: 1 violations, 2 hoards, 3 when the last one was, 4 whether there is a window, 5… the window.
+local quota = {}
+KINDS.quota = quota
+
+function quota.fresh(r, lost, sc, gate)
+  local g = {0, 0, 0, 0}
+  if r.window then
+    g[4] = 1
+    window_fresh(g, 4, r.window, lost, sc, gate)
+  end
+  return g
 end
 
--- Quota: 1 violations, 2 hoards, 3 window (false: none).
-local function quota_advance(g, r)
+function quota.advance(g, r, sc, gate)
+  if t - g[3] >= FORGET then g[1], g[2] = 0, 0 end
   if not r.window then
-    g[3] = false
-  elseif not g[3] then
-    g[3] = window_fresh(r.window, -1)
+    g[4] = 0
+  elseif g[4] == 0 then
+    g[4] = 1
+    window_fresh(g, 4, r.window, -1, sc, gate)
   else
-    window_advance(g[3], r.window)
+    window_advance(g, 4, r.window, sc, gate)
   end
 end
 
-local function quota_check(g, r, sc, cost, ahead)
+function quota.never(_, r, cost) return cost, r.window and r.window.max or math.huge end
+
+function quota.check(g, r, sc, ahead, call, gate)
   if r.slots and sc.live + ahead.count >= r.slots then
     local hoarding = sc.live + sc.count >= r.hoarding
     local turns = floor(ahead.count / r.slots) + 1
     return t + min(SECOND * turns, MAX_POLL), {13, sc.live, r.slots, hoarding and 1 or 0}
   end
-  if not g[3] or not r.window then return nil end
-  local at = window_check(g[3], r.window, cost, ahead.cost, ahead.likely)
+  if g[4] == 0 or not r.window then return nil end
+  local at = window_check(g, 4, r.window, sc, gate, call.cost, ahead.cost, ahead.likely)
   if not at then return nil end
-  return at, {14, g[3][2], cost, r.window.max, r.window.every}
+  return at, {14, g[6], call.cost, r.window.max, r.window.every}
 end
 
-local function quota_remaining(g, r, live, cost)
-  local slots = r.slots and max(r.slots - live, 0) or U32
-  if g[3] and r.window then slots = min(slots, window_remaining(g[3], r.window, max(cost, 1))) end
-  return slots
+function quota.spend(g, r, sc, call, gate)
+  local left = r.slots and max(r.slots - sc.live, 0) or U32
+  if g[4] == 0 or not r.window then return left end
+  window_spend(g, 4, r.window, sc, gate, call.cost)
+  return min(left, window_remaining(g, 4, r.window, max(call.cost, 1)))
 end
 
-fresh_gate = function(kind, r, lost)
-  if kind == 'smooth' then
-    local g = smooth_fresh(r, lost)
-    smooth_advance(g, r)
-    return g
-  elseif kind == 'window' then
-    return window_fresh(r, lost)
-  elseif kind == 'level' then
-    return level_fresh(r, lost)
-  elseif kind == 'pool' then
-    return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-  elseif kind == 'breaker' then
-    return {CLOSED, 0, 0, 0}
-  end
-  return {0, 0, r.window and window_fresh(r.window, lost) or false}
-end
-
-local function advance(kind, g, r)
-  if kind == 'smooth' then
-    smooth_advance(g, r)
-  elseif kind == 'window' then
-    window_advance(g, r)
-  elseif kind == 'level' then
-    level_advance(g, r)
-  elseif kind == 'pool' then
-    pool_advance(g)
-  elseif kind == 'quota' then
-    quota_advance(g, r)
-  end
+-- Somebody new had to wait because of it.
+local function quota_violated(g, because)
+  g[1], g[3] = g[1] + 1, t
+  if because[1] == 13 and because[4] == 1 then g[2] = g[2] + 1 end
 end

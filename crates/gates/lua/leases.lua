@@ -1,10 +1,14 @@
--- Leases: fence, ask, level, process, cost, length, admitted_at, use_by, ends, mark (what a reported level compares),
--- shut (in quarantine), parts of the target, held gates, probes, counted scopes.
-local leases = {} -- those that were read, by their key; false: there is none
+-- Leases. As text: thirteen numbers, three of them what a reported level compares (`mark`), how many ids follow; ids of the gates that
+-- hold something for it, and of the breakers it is a probe of; ids of the scopes that count it, and the parts of its target.
+local LEASE, LEASE_BYTES = '<dddddddddddddBB', 13 * 8 + 2
+local NOTHING = {}
 
-local function set_of(list)
+-- A set of the numbers in a packed list.
+local function set_of(packed, n)
+  if n == 0 then return NOTHING end
+  if packed == C.all_packed then return C.all_ids end
   local set = {}
-  for _, id in ipairs(list) do set[id] = true end
+  for i = 0, n - 1 do set[(struct.unpack('<d', packed, i * 8 + 1))] = true end
   return set
 end
 
@@ -13,22 +17,37 @@ local function read_lease(key, holder, raw)
     leases[key] = false
     return false
   end
-  local r = cmsgpack.unpack(raw)
+  local fence, ask, at, process, cost, length, admitted_at, use_by, ends, answered, admitted, sent, shut, held, probes =
+    struct.unpack(LEASE, raw)
+  local middle = LEASE_BYTES + held * 8
   local lease = {
-    fence = r[1], ask = r[2], level = r[3], process = r[4], cost = r[5], length = r[6], admitted_at = r[7], use_by = r[8],
-    ends = r[9], mark = r[10], shut = r[11], parts = r[12], held = set_of(r[13]), probes = set_of(r[14]),
-    counted = set_of(r[15]), holder = holder, key = key, raw = r,
+    fence = fence, ask = ask, level = at, process = process, cost = cost, length = length, admitted_at = admitted_at,
+    use_by = use_by, ends = ends, mark = {answered, admitted, sent}, shut = shut, holder = holder, key = key,
+    held_packed = sub(raw, LEASE_BYTES + 1, middle), probes_packed = sub(raw, middle + 1, middle + probes * 8),
+    tail = sub(raw, middle + probes * 8 + 1),
   }
+  local bar = string.find(lease.tail, '|', 1, true)
+  lease.held, lease.probes = set_of(lease.held_packed, held), set_of(lease.probes_packed, probes)
+  lease.counted = sub(lease.tail, 1, bar - 1)
+  if sub(lease.tail, bar + 1) == target_text then
+    lease.parts = target
+  else
+    lease.parts = {string.match(lease.tail, '([^/]*)/([^/]*)/([^/]*)/([^/]*)/([^/]*)', bar + 1)}
+  end
   leases[key] = lease
   return lease
 end
 
-local function write_lease(lease)
-  local r = lease.raw
-  r[9], r[11] = lease.ends, lease.shut
-  leases[lease.key] = lease
-  put(lease.key, cmsgpack.pack(r))
+local function write_lease(l)
+  local mark = l.mark
+  leases[l.key] = l
+  put(l.key, struct.pack(
+    LEASE, l.fence, l.ask, l.level, l.process, l.cost, l.length, l.admitted_at, l.use_by, l.ends, mark[1], mark[2], mark[3], l.shut,
+    #l.held_packed / 8, #l.probes_packed / 8
+  ) .. l.held_packed .. l.probes_packed .. l.tail)
 end
+
+local function is_counted(lease, rule) return string.find(lease.counted, rule.mark, 1, true) end
 
 local function live_key(holder) return P .. ':l:' .. holder end
 local function shut_key(fence) return P .. ':h:' .. text(fence) end
@@ -36,21 +55,25 @@ local function end_name(lease) return member(lease.fence, (lease.shut == 1 and '
 
 local function lease_of(key, holder)
   local lease = leases[key]
-  if lease == nil then lease = read_lease(key, holder, redis.call('GET', key)) end
+  if lease == nil then lease = read_lease(key, holder, command('GET', key)) end
   return lease
 end
 
 local function end_at(lease)
-  redis.call('ZADD', P .. ':e', text(lease.ends), end_name(lease))
+  command('ZADD', P .. ':e', lease.ends, end_name(lease))
   if H[5] == 0 or lease.ends < H[5] then H[5] = lease.ends end
-  H.lease_added = (H.lease_added or 0) + 1
+  lease_added = lease_added + 1
 end
 
 local function scope_of(lease, s)
-  local key = key_of(C.scopes[s], lease.parts)
-  if not key then return nil end
-  local sc = scope(s, key)
-  sc.dirty = true
+  local sc
+  if lease.parts == target then
+    sc = target_scopes[s]
+  else
+    local key = key_of(C.scopes[s], lease.parts)
+    sc = key and scope(s, key)
+  end
+  if sc then sc.dirty = true end
   return sc
 end
 
@@ -62,8 +85,8 @@ local function end_call(lease, actual)
       if sc then
         local g, r = gate_state(sc, gate), settings(gate, sc.key)
         if gate.k == 'level' then
-          level_advance(g, r)
-          level_settle(g, lease.mark, lease.cost, actual, false, nil)
+          level.advance(g, r)
+          level_settle(g, 0, lease.mark, lease.cost, actual, false, nil)
         else
           breaker_hear(g, r, lease.process, lease.fence, lease.probes[gate.id], 'neutral')
         end
@@ -73,15 +96,15 @@ local function end_call(lease, actual)
 end
 
 local function holds_pool(lease)
-  for _, gate in ipairs(C.gates) do
-    if gate.k == 'pool' and lease.held[gate.id] then return true end
+  for _, gate in ipairs(C.pools) do
+    if lease.held[gate.id] then return true end
   end
   return false
 end
 
 local function forget_lease(lease)
-  redis.call('DEL', lease.key)
-  redis.call('ZREM', P .. ':e', end_name(lease))
+  command('DEL', lease.key)
+  command('ZREM', P .. ':e', end_name(lease))
   leases[lease.key] = false
   H[7] = H[7] - 1
   if lease.shut == 1 then H[8] = H[8] - 1 end
@@ -91,14 +114,14 @@ end
 -- Takes a lease away and gives back its slots.
 local function give_back(lease, touched)
   forget_lease(lease)
-  for _, gate in ipairs(C.gates) do
-    if gate.k == 'pool' and lease.held[gate.id] then
+  for _, gate in ipairs(C.pools) do
+    if lease.held[gate.id] then
       local sc = scope_of(lease, gate.s)
       if sc then pool_take(gate_state(sc, gate), lease.level, -1) end
     end
   end
   for s, rule in ipairs(C.scopes) do
-    if lease.counted[rule.id] then
+    if is_counted(lease, rule) then
       local sc = scope_of(lease, s)
       if sc then
         sc.live = max(sc.live - 1, 0)
@@ -109,8 +132,8 @@ local function give_back(lease, touched)
 end
 
 local function quarantine(lease, till)
-  redis.call('DEL', lease.key)
-  redis.call('ZREM', P .. ':e', end_name(lease))
+  command('DEL', lease.key)
+  command('ZREM', P .. ':e', end_name(lease))
   leases[lease.key] = false
   lease.shut, lease.ends, lease.key = 1, till, shut_key(lease.fence)
   H[8] = H[8] + 1
@@ -134,35 +157,35 @@ local function purge(touched)
   if H[5] ~= 0 and H[5] <= t then
     local left = BATCH
     while left > 0 do
-      local due = redis.call('ZRANGEBYSCORE', P .. ':e', '-inf', text(t), 'LIMIT', 0, left)
+      local due = command('ZRANGEBYSCORE', P .. ':e', '-inf', t, 'LIMIT', 0, left)
       if #due == 0 then break end
       for _, name in ipairs(due) do
-        local shut, holder = string.sub(name, 17, 17) == 'h', string.sub(name, 18)
-        local key = shut and shut_key(tonumber(string.sub(name, 1, 16))) or live_key(holder)
+        local shut, holder = sub(name, 17, 17) == 'h', sub(name, 18)
+        local key = shut and shut_key(tonumber(sub(name, 1, 16))) or live_key(holder)
         local lease = lease_of(key, holder)
         if lease then
           lapse(lease, touched)
           gone = gone + 1
         else
-          redis.call('ZREM', P .. ':e', name)
+          command('ZREM', P .. ':e', name)
         end
         left = left - 1
       end
     end
-    local next = redis.call('ZRANGE', P .. ':e', 0, 0, 'WITHSCORES')
+    local next = command('ZRANGE', P .. ':e', 0, 0, 'WITHSCORES')
     H[5] = next[2] and tonumber(next[2]) or 0
   end
   if H[6] ~= 0 and H[6] <= t then
-    for _, holder in ipairs(redis.call('ZRANGEBYSCORE', P .. ':q', '-inf', text(t), 'LIMIT', 0, BATCH)) do
+    for _, holder in ipairs(command('ZRANGEBYSCORE', P .. ':q', '-inf', t, 'LIMIT', 0, BATCH)) do
       local place = place_of(holder)
       if place then
         remove_place(place, false, touched)
         gone = gone + 1
       else
-        redis.call('ZREM', P .. ':q', holder)
+        command('ZREM', P .. ':q', holder)
       end
     end
-    local next = redis.call('ZRANGE', P .. ':q', 0, 0, 'WITHSCORES')
+    local next = command('ZRANGE', P .. ':q', 0, 0, 'WITHSCORES')
     H[6] = next[2] and tonumber(next[2]) or 0
   end
   return (H[5] ~= 0 and H[5] <= t) or (H[6] ~= 0 and H[6] <= t), gone
@@ -171,8 +194,8 @@ end
 -- Free places of the tightest pool of a scope key; nil without one.
 local function free(sc)
   local least
-  for _, gate in ipairs(C.gates) do
-    if gate.s == sc.s and gate.k == 'pool' and not gate.off then
+  for _, gate in ipairs(sc.rule.pools) do
+    if not is_off(gate) then
       local n = pool_free(gate_state(sc, gate), settings(gate, sc.key))
       if not least or n < least then least = n end
     end
@@ -180,14 +203,17 @@ local function free(sc)
   return least
 end
 
+local function by_name(a, b)
+  if a.s ~= b.s then return a.s < b.s end
+  return a.key < b.key
+end
+
 -- Who should ask now, of those that wait for these scope keys; processes other than the caller's hear it at once.
 local function wake(touched, most)
-  local woken, seen, done = {}, {}, {}
+  local woken = {}
   if H[9] == 0 or #touched == 0 then return woken end
-  table.sort(touched, function(a, b)
-    if a.s ~= b.s then return a.s < b.s end
-    return a.key < b.key
-  end)
+  local seen, done = {}, {}
+  if #touched > 1 then table.sort(touched, by_name) end
   for _, sc in ipairs(touched) do
     if not done[sc.id] and sc.count > 0 then
       done[sc.id] = true
@@ -203,13 +229,13 @@ local function wake(touched, most)
   local channels = {}
   for _, holder in ipairs(woken) do
     local place = place_of(holder)
-    if place and place.channel ~= ARGV[3] then
+    if place and place.channel ~= args[4] then
       local names = channels[place.channel] or {}
       names[#names + 1] = holder
       channels[place.channel] = names
     end
   end
-  for channel, names in pairs(channels) do redis.call('PUBLISH', channel, table.concat(names, ' ')) end
+  for channel, names in pairs(channels) do command('PUBLISH', channel, table.concat(names, ' ')) end
   return woken
 end
 

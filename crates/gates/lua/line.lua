@@ -1,10 +1,9 @@
 -- Places and lines. A place: seq, level, cost, arrived, retry_at, ends, gate, holder, channel, parts, stands by the number of the
 -- scope: {key, 1 main or 0 side, order, since}.
 local MAX_ROUNDS = 64
-local places = {} -- those that were read, by holder; false: there is none
 
-local function member(seq, holder) return string.format('%016.0f', seq) .. holder end
-local function holder_in(name) return string.sub(name, 17) end
+local function member(seq, holder) return format('%016.0f', seq) .. holder end
+local function holder_in(name) return sub(name, 17) end
 local function main_key(sc, level) return P .. ':w:' .. sc.rule.id .. ':' .. sc.key .. ':' .. level end
 local function side_key(sc, level, tenant)
   return P .. ':d:' .. sc.rule.id .. ':' .. level .. ':' .. sc.key .. '|' .. tenant
@@ -34,7 +33,7 @@ end
 
 local function place_of(holder)
   local place = places[holder]
-  if place == nil then place = read_place(holder, redis.call('GET', P .. ':p:' .. holder)) end
+  if place == nil then place = read_place(holder, command('GET', P .. ':p:' .. holder)) end
   return place
 end
 
@@ -59,7 +58,7 @@ end
 
 -- A tenant's places of a level: 1 cost in the main line, 2 how many there, 3 owed, 4 how many in the side line.
 local function group_of(sc, level, tenant)
-  local raw = redis.call('HGET', groups_key(sc), level .. ':' .. tenant)
+  local raw = command('HGET', groups_key(sc), level .. ':' .. tenant)
   if raw then return cmsgpack.unpack(raw) end
   return nil
 end
@@ -67,10 +66,10 @@ end
 local function save_group(sc, level, tenant, group)
   local key, field = groups_key(sc), level .. ':' .. tenant
   if group then
-    redis.call('HSET', key, field, cmsgpack.pack(group))
-    redis.call('EXPIRE', key, TTL)
+    command('HSET', key, field, cmsgpack.pack(group))
+    command('EXPIRE', key, TTL)
   else
-    redis.call('HDEL', key, field)
+    command('HDEL', key, field)
   end
 end
 
@@ -78,8 +77,8 @@ local function enter(sc, place, base)
   local level = place.level
   local order = base + level * C.step
   local key = main_key(sc, level)
-  redis.call('ZADD', key, text(order), member(place.seq, place.holder))
-  redis.call('EXPIRE', key, TTL)
+  command('ZADD', key, order, member(place.seq, place.holder))
+  command('EXPIRE', key, TTL)
   for l = #sc.levels + 1, level + 1 do sc.levels[l] = 0 end
   sc.levels[level + 1] = sc.levels[level + 1] + 1
   place.stands[sc.s] = {sc.key, 1, order, base}
@@ -98,8 +97,8 @@ local function stand(sc, place)
   local group = group_of(sc, place.level, tenant) or {0, 0, 0, 0}
   if (group[2] > 0 and group[1] + place.cost > C.quantum) or group[4] > 0 then
     local key = side_key(sc, place.level, tenant)
-    redis.call('ZADD', key, text(place.arrived), member(place.seq, place.holder))
-    redis.call('EXPIRE', key, TTL)
+    command('ZADD', key, place.arrived, member(place.seq, place.holder))
+    command('EXPIRE', key, TTL)
     group[4] = group[4] + 1
     place.stands[sc.s] = {sc.key, 0, 0, 0}
     place.dirty = true
@@ -128,7 +127,7 @@ local function leave_group(sc, place, spot, admitted)
   if not group then return end
   local side = side_key(sc, level, tenant)
   if spot[2] == 0 then
-    group[4] = group[4] - redis.call('ZREM', side, member(place.seq, place.holder))
+    group[4] = group[4] - command('ZREM', side, member(place.seq, place.holder))
   else
     group[1], group[2] = group[1] - place.cost, group[2] - 1
     if admitted then
@@ -137,14 +136,14 @@ local function leave_group(sc, place, spot, admitted)
     end
   end
   while group[4] > 0 do
-    local first = redis.call('ZRANGE', side, 0, 0)[1]
+    local first = command('ZRANGE', side, 0, 0)[1]
     local next = first and place_of(holder_in(first))
     if not next then
       -- Nobody: the line and its places are written together, so this is a loss of keys.
-      if not first then group[4] = 0 else group[4] = group[4] - redis.call('ZREM', side, first) end
+      if not first then group[4] = 0 else group[4] = group[4] - command('ZREM', side, first) end
     else
       if group[2] > 0 and group[1] + next.cost > C.quantum then break end
-      redis.call('ZREM', side, first)
+      command('ZREM', side, first)
       group[1], group[2], group[4] = group[1] + next.cost, group[2] + 1, group[4] - 1
       enter(sc, next, max(t, group[3]))
     end
@@ -164,7 +163,7 @@ local function unstand(place, s, admitted)
   sc.count, sc.cost = sc.count - 1, sc.cost - place.cost
   if sc.count == 0 then sc.largest = 0 end
   if spot[2] == 1 then
-    local went = redis.call('ZREM', main_key(sc, place.level), member(place.seq, place.holder))
+    local went = command('ZREM', main_key(sc, place.level), member(place.seq, place.holder))
     sc.levels[place.level + 1] = sc.levels[place.level + 1] - went
   end
   if sc.rule.fair then leave_group(sc, place, spot, admitted) end
@@ -176,8 +175,8 @@ local function remove_place(place, admitted, touched)
     local sc = unstand(place, s, admitted)
     if sc then touched[#touched + 1] = sc end
   end
-  redis.call('DEL', P .. ':p:' .. place.holder)
-  redis.call('ZREM', P .. ':q', place.holder)
+  command('DEL', P .. ':p:' .. place.holder)
+  command('ZREM', P .. ':q', place.holder)
   H[9] = H[9] - 1
   if H[9] == 0 then H[6] = 0 end
   places[place.holder] = false
@@ -191,19 +190,19 @@ local function before(sc, order, level, seq, name)
       local key, here = main_key(sc, l - 1), nil
       if l == level + 1 then
         if name then
-          here = redis.call('ZRANK', key, name) or 0
+          here = command('ZRANK', key, name) or 0
         elseif seq then
-          here = redis.call('ZCOUNT', key, '-inf', '(' .. text(order))
-          for _, other in ipairs(redis.call('ZRANGEBYSCORE', key, text(order), text(order))) do
-            if tonumber(string.sub(other, 1, 16)) < seq then here = here + 1 end
+          here = command('ZCOUNT', key, '-inf', '(' .. text(order))
+          for _, other in ipairs(command('ZRANGEBYSCORE', key, text(order), text(order))) do
+            if tonumber(sub(other, 1, 16)) < seq then here = here + 1 end
           end
         else
-          here = redis.call('ZCOUNT', key, '-inf', text(order))
+          here = command('ZCOUNT', key, '-inf', text(order))
         end
         ahead.own = here
       else
         local edge = l < level + 1 and '' or '('
-        here = redis.call('ZCOUNT', key, '-inf', edge .. text(order))
+        here = command('ZCOUNT', key, '-inf', edge .. text(order))
       end
       ahead.count = ahead.count + here
     end
@@ -220,9 +219,9 @@ end
 -- How many of a side line come before (arrived, seq).
 local function aside_before(sc, level, tenant, arrived, seq)
   local key = side_key(sc, level, tenant)
-  local n = redis.call('ZCOUNT', key, '-inf', '(' .. text(arrived))
-  for _, other in ipairs(redis.call('ZRANGEBYSCORE', key, text(arrived), text(arrived))) do
-    if not seq or tonumber(string.sub(other, 1, 16)) < seq then n = n + 1 end
+  local n = command('ZCOUNT', key, '-inf', '(' .. text(arrived))
+  for _, other in ipairs(command('ZRANGEBYSCORE', key, text(arrived), text(arrived))) do
+    if not seq or tonumber(sub(other, 1, 16)) < seq then n = n + 1 end
   end
   return n
 end
@@ -261,7 +260,7 @@ local function first(sc, n)
   if n <= 0 then return found end
   for l, count in ipairs(sc.levels) do
     if count > 0 then
-      local heads = redis.call('ZRANGE', main_key(sc, l - 1), 0, n - 1, 'WITHSCORES')
+      local heads = command('ZRANGE', main_key(sc, l - 1), 0, n - 1, 'WITHSCORES')
       for i = 1, #heads, 2 do
         found[#found + 1] = {tonumber(heads[i + 1]), l, #found, holder_in(heads[i])}
       end

@@ -1,8 +1,5 @@
--- What an operator sees and does in one partition. ARGV[4] says what, see each branch; ARGV[5] is the key of scopes that have one.
+-- What an operator sees and does in one partition. args[5] says what, see each branch; args[6] is the key of scopes that have one.
 -- Looking changes nothing but the clock.
-local what = ARGV[4]
-local raw = redis.call('GET', P)
-
 local function lease_view(lease)
   return {
     lease.parts, lease.holder, lease.fence, lease.admitted_at - offset, lease.ends - offset, lease.cost, lease.shut,
@@ -11,32 +8,32 @@ end
 
 -- Leases in the order of admission, at most so many: {parts, holder, fence, admitted_at, expires_at, cost, shut} each.
 local function all_leases()
-  local names = redis.call('ZRANGE', P .. ':e', 0, -1)
+  local names = command('ZRANGE', P .. ':e', 0, -1)
   table.sort(names)
   return names
 end
 
 local function lease_named(name)
-  local holder = string.sub(name, 18)
-  local shut = string.sub(name, 17, 17) == 'h'
-  return lease_of(shut and shut_key(tonumber(string.sub(name, 1, 16))) or live_key(holder), holder)
+  local holder = sub(name, 18)
+  local shut = sub(name, 17, 17) == 'h'
+  return lease_of(shut and shut_key(tonumber(sub(name, 1, 16))) or live_key(holder), holder)
 end
 
 -- The scope keys that have state, at most so many; only those of scope `only` if it is given.
 local function known_scopes(most, only)
   local found = {}
   for s, rule in ipairs(C.scopes) do
-    if rule.root and H[12][rule.id] and (not only or s == only) then found[#found + 1] = scope(s, H.key) end
+    if rule.root and H[12][rule.number] and (not only or s == only) then found[#found + 1] = scope(s, args[6]) end
   end
-  for _, name in ipairs(redis.call('ZRANGE', P .. ':k', 0, most - 1)) do
+  for _, name in ipairs(command('ZRANGE', P .. ':k', 0, most - 1)) do
     local colon = string.find(name, ':', 1, true)
     for s, rule in ipairs(C.scopes) do
-      if not rule.root and rule.id == string.sub(name, 1, colon - 1) and (not only or s == only) then
-        local raw = redis.call('GET', P .. ':s:' .. name)
+      if not rule.root and rule.id == sub(name, 1, colon - 1) and (not only or s == only) then
+        local raw = command('GET', P .. ':s:' .. name)
         if raw then
-          found[#found + 1] = scope(s, string.sub(name, colon + 1), raw)
+          found[#found + 1] = scope(s, sub(name, colon + 1), raw)
         else
-          redis.call('ZREM', P .. ':k', name)
+          command('ZREM', P .. ':k', name)
         end
       end
     end
@@ -45,196 +42,215 @@ local function known_scopes(most, only)
 end
 
 -- Reads the partition without letting its clock go on.
-local function peek()
-  H = cmsgpack.unpack(raw)
+local function peek(raw)
+  H = partition_of(raw)
   t, offset = H[1], H[2]
-  H.key = ARGV[5]
 end
 
-if what == 'holders' then
-  -- ARGV[6] at most. The times as they were at the last operation.
-  if not raw then return {} end
-  peek()
-  local views = {}
-  for _, name in ipairs(all_leases()) do
-    if #views >= tonumber(ARGV[6]) then break end
-    local lease = lease_named(name)
-    if lease then views[#views + 1] = lease_view(lease) end
-  end
-  return views
-elseif what == 'waiters' then
-  -- ARGV[6] at most. {parts, holder, gate, arrived, retry_at, expires_at, priority, cost, ahead} each, in the order of arrival.
-  if not raw then return {} end
-  peek()
-  local found, views = {}, {}
-  for _, holder in ipairs(redis.call('ZRANGE', P .. ':q', 0, -1)) do
-    local place = place_of(holder)
-    if place then found[#found + 1] = place end
-  end
-  table.sort(found, function(a, b) return a.seq < b.seq end)
-  for i = 1, min(#found, tonumber(ARGV[6])) do
-    local p, ahead = found[i], 0
-    for s, spot in pairs(p.stands) do ahead = max(ahead, ahead_of(scope(s, spot[1]), p, spot).count) end
-    views[i] = {
-      p.parts, p.holder, p.gate, p.arrived - offset, p.retry_at - offset, p.ends - offset, p.level + 1, p.cost, ahead,
-    }
-  end
-  return views
-elseif what == 'usage' then
-  -- {keys, leases, quarantined, places}
-  if not raw then return {0, 0, 0, 0} end
-  peek()
-  local keys = redis.call('ZCARD', P .. ':k')
-  for _ in pairs(H[12]) do keys = keys + 1 end
-  return {keys, H[7], H[8], H[9]}
-elseif what == 'clear' then
-  -- Forgets everything except the clock and the fence. Sorted sets and hashes of lines are found by those who stand in them.
-  if not raw then return {0, 0, 0, 0} end
-  peek()
-  local gone = {P .. ':e', P .. ':q', P .. ':k'}
-  for _, name in ipairs(all_leases()) do lease_named(name) end
-  for _, holder in ipairs(redis.call('ZRANGE', P .. ':q', 0, -1)) do place_of(holder) end
-  local found = known_scopes(0)
-  for _, sc in ipairs(found) do
-    gone[#gone + 1] = sc.id
-    gone[#gone + 1] = groups_key(sc)
-    for l = 1, #sc.levels do gone[#gone + 1] = main_key(sc, l - 1) end
-    for _, place in pairs(places) do
-      if place then gone[#gone + 1] = side_key(sc, place.level, place.parts[2]) end
-    end
-  end
-  for key, lease in pairs(leases) do
-    if lease then gone[#gone + 1] = key end
-  end
-  for holder, place in pairs(places) do
-    if place then gone[#gone + 1] = P .. ':p:' .. holder end
-  end
-  for i = 1, #gone do redis.call('DEL', gone[i]) end
-  local counts = {#found, H[7], H[8], H[9]}
-  put(P, cmsgpack.pack({H[1], H[2], H[3], 0, 0, 0, 0, 0, 0, H[10], 0, {}}))
-  return counts
-end
-
-open(raw)
-H.key = ARGV[5]
 local function keep()
-  H.key = nil
   save_places()
   save()
 end
 
-if what == 'inspect' then
-  -- ARGV[6] keys at most: {key, live, waiting, gate, figures, gate, figures …} each. The clock goes on, gates are let advance.
-  local views = {}
-  for _, sc in ipairs(known_scopes(tonumber(ARGV[6]))) do
-    if #views >= tonumber(ARGV[6]) then break end
-    sc.dirty = true
-    local view = {sc.key, sc.live, sc.count}
-    for i, gate in ipairs(C.gates) do
-      if gate.s == sc.s then
-        local k, g, r = gate.k, gate_state(sc, gate), settings(gate, sc.key)
-        advance(k, g, r)
-        local figures
-        if k == 'smooth' then
-          figures = {smooth_remaining(g, r, 1)}
-        elseif k == 'window' then
-          figures = {g[2], r.max}
-        elseif k == 'level' then
-          figures = {floor(g[1] / NANO), floor(g[6] / NANO), floor(g[4] / NANO), g[15]}
-        elseif k == 'pool' then
-          figures = {g[1], pool_limit(g, r)}
-        elseif k == 'breaker' then
-          local state = 0
-          if g[1] == OPEN then
-            state = t < g[2] and 1 or 2
-          elseif g[1] == HALF then
-            state = 2
-          elseif g[1] == RAMP and t - g[2] < r.ramp then
-            state = 3
-          end
-          figures = {state}
-        else
-          figures = {sc.live, g[3] and g[3][2] or 0, g[1], g[2]}
-        end
-        view[#view + 1] = i - 1
-        view[#view + 1] = figures
-      end
-    end
-    views[#views + 1] = view
-  end
-  keep()
-  return views
-elseif what == 'promote' then
-  -- ARGV[6] holder: before all others where it stands. 1 if it waits.
-  local place = place_of(ARGV[6])
-  if place then
-    for s = 1, #C.scopes do
-      local spot = place.stands[s]
-      if spot then
-        local sc = scope(s, spot[1])
-        if spot[2] == 0 then
-          unstand(place, s, false)
-          stand_in_main(sc, place)
-        end
-        local head
-        for l, n in ipairs(sc.levels) do
-          if n > 0 then
-            local score = tonumber(redis.call('ZRANGE', main_key(sc, l - 1), 0, 0, 'WITHSCORES')[2])
-            if score and (not head or score < head) then head = score end
-          end
-        end
-        if head then
-          redis.call('ZADD', main_key(sc, place.level), text(head - 1), member(place.seq, place.holder))
-          place.stands[s] = {sc.key, 1, head - 1, place.stands[s][4]}
-          place.dirty = true
-        end
-      end
-    end
-  end
-  keep()
-  return place and 1 or 0
-elseif what == 'release' then
-  -- ARGV[6] holder, ARGV[7] 1: only look. {leases, woken}
-  local views, found, touched = {}, {}, {}
-  for _, name in ipairs(all_leases()) do
-    if string.sub(name, 18) == ARGV[6] then
+operation('operate', function()
+  local what, raw = args[5], command('GET', P)
+  if what == 'holders' then
+    -- args[7] at most. The times as they were at the last operation.
+    if not raw then return {} end
+    peek(raw)
+    local views = {}
+    for _, name in ipairs(all_leases()) do
+      if #views >= tonumber(args[7]) then break end
       local lease = lease_named(name)
-      if lease then
-        found[#found + 1] = lease
-        views[#views + 1] = lease_view(lease)
+      if lease then views[#views + 1] = lease_view(lease) end
+    end
+    return views
+  elseif what == 'waiters' then
+    -- args[7] at most. {parts, holder, gate, arrived, retry_at, expires_at, priority, cost, ahead} each, in the order of arrival.
+    if not raw then return {} end
+    peek(raw)
+    local found, views = {}, {}
+    for _, holder in ipairs(command('ZRANGE', P .. ':q', 0, -1)) do
+      local place = place_of(holder)
+      if place then found[#found + 1] = place end
+    end
+    table.sort(found, function(a, b) return a.seq < b.seq end)
+    for i = 1, min(#found, tonumber(args[7])) do
+      local p, ahead = found[i], 0
+      for s, spot in pairs(p.stands) do ahead = max(ahead, ahead_of(scope(s, spot[1]), p, spot).count) end
+      views[i] = {
+        p.parts, p.holder, p.gate, p.arrived - offset, p.retry_at - offset, p.ends - offset, p.level + 1, p.cost, ahead,
+      }
+    end
+    return views
+  elseif what == 'usage' then
+    -- {keys, leases, quarantined, places}
+    if not raw then return {0, 0, 0, 0} end
+    peek(raw)
+    local keys = command('ZCARD', P .. ':k')
+    for _ in pairs(H[12]) do keys = keys + 1 end
+    return {keys, H[7], H[8], H[9]}
+  elseif what == 'clear' then
+    -- Forgets everything except the clock and the fence. Sorted sets and hashes of lines are found by those who stand in them.
+    if not raw then return {0, 0, 0, 0} end
+    peek(raw)
+    local gone = {P .. ':e', P .. ':q', P .. ':k'}
+    for _, name in ipairs(all_leases()) do lease_named(name) end
+    for _, holder in ipairs(command('ZRANGE', P .. ':q', 0, -1)) do place_of(holder) end
+    local found = known_scopes(0)
+    for _, sc in ipairs(found) do
+      gone[#gone + 1] = sc.id
+      gone[#gone + 1] = groups_key(sc)
+      for l = 1, #sc.levels do gone[#gone + 1] = main_key(sc, l - 1) end
+      for _, gate in ipairs(C.gates) do
+        if gate.s == sc.s and (gate.k == 'window' or gate.k == 'quota') then gone[#gone + 1] = ring_of(sc, gate) end
+      end
+      for _, place in pairs(places) do
+        if place then gone[#gone + 1] = side_key(sc, place.level, place.parts[2]) end
       end
     end
-  end
-  local woken = {}
-  if ARGV[7] ~= '1' then
-    for _, lease in ipairs(found) do
-      if lease.shut == 0 then end_call(lease, false) end
-      give_back(lease, touched)
+    for key, lease in pairs(leases) do
+      if lease then gone[#gone + 1] = key end
     end
-    woken = wake(touched, WOKEN)
+    for holder, place in pairs(places) do
+      if place then gone[#gone + 1] = P .. ':p:' .. holder end
+    end
+    for i = 1, #gone do command('DEL', gone[i]) end
+    local counts = {#found, H[7], H[8], H[9]}
+    put(P, partition_text({H[1], H[2], H[3], 0, 0, 0, 0, 0, 0, H[10], 0, {}}))
+    return counts
+  end
+
+  open(raw)
+
+  if what == 'inspect' then
+    -- args[7] keys at most: {key, live, waiting, gate, figures, gate, figures …} each. The clock goes on, gates are let advance.
+    local views = {}
+    for _, sc in ipairs(known_scopes(tonumber(args[7]))) do
+      if #views >= tonumber(args[7]) then break end
+      sc.dirty = true
+      local view = {sc.key, sc.live, sc.count}
+      for i, gate in ipairs(C.gates) do
+        if gate.s == sc.s then
+          local k, g, r = gate.k, gate_state(sc, gate), settings(gate, sc.key)
+          if gate.kind.advance then gate.kind.advance(g, r, sc, gate) end
+          local figures
+          if k == 'smooth' then
+            figures = {smooth.remaining(g, r, 1)}
+          elseif k == 'window' then
+            figures = {g[2], r.max}
+          elseif k == 'level' then
+            figures = {floor(g[1] / NANO), floor(g[6] / NANO), floor(g[4] / NANO), g[15]}
+          elseif k == 'pool' then
+            figures = {g[1], pool_limit(g, r)}
+          elseif k == 'breaker' then
+            local state = 0
+            if ordered_open(gate) > t then
+              state = 1
+            elseif g[1] == OPEN then
+              state = t < g[2] and 1 or 2
+            elseif g[1] == HALF then
+              state = 2
+            elseif g[1] == RAMP and t - g[2] < r.ramp then
+              state = 3
+            end
+            figures = {state}
+          else
+            figures = {sc.live, g[4] == 1 and g[6] or 0, g[1], g[2]}
+          end
+          view[#view + 1] = i - 1
+          view[#view + 1] = figures
+        end
+      end
+      views[#views + 1] = view
+    end
+    keep()
+    return views
+  elseif what == 'promote' then
+    -- args[7] holder: before all others where it stands. 1 if it waits.
+    local place = place_of(args[7])
+    if place then
+      for s = 1, #C.scopes do
+        local spot = place.stands[s]
+        if spot then
+          local sc = scope(s, spot[1])
+          if spot[2] == 0 then
+            unstand(place, s, false)
+            stand_in_main(sc, place)
+          end
+          local head
+          for l, n in ipairs(sc.levels) do
+            if n > 0 then
+              local score = tonumber(command('ZRANGE', main_key(sc, l - 1), 0, 0, 'WITHSCORES')[2])
+              if score and (not head or score < head) then head = score end
+            end
+          end
+          if head then
+            command('ZADD', main_key(sc, place.level), head - 1, member(place.seq, place.holder))
+            place.stands[s] = {sc.key, 1, head - 1, place.stands[s][4]}
+            place.dirty = true
+          end
+        end
+      end
+    end
+    keep()
+    return place and 1 or 0
+  elseif what == 'release' then
+    -- args[7] holder, args[8] 1: only look. {leases, woken}
+    local views, found, touched = {}, {}, {}
+    for _, name in ipairs(all_leases()) do
+      if sub(name, 18) == args[7] then
+        local lease = lease_named(name)
+        if lease then
+          found[#found + 1] = lease
+          views[#views + 1] = lease_view(lease)
+        end
+      end
+    end
+    local woken = {}
+    if args[8] ~= '1' then
+      for _, lease in ipairs(found) do
+        if lease.shut == 0 then end_call(lease, false) end
+        give_back(lease, touched)
+      end
+      woken = wake(touched, WOKEN)
+    end
+    keep()
+    return {views, woken}
+  end
+  -- 'breaker': args[7] id of the gate, args[8] how long it is open (empty: reset), args[9] the key (absent: all, also those that
+  -- come later). How many have changed.
+  local changed, lasts = 0, tonumber(args[8])
+  for _, gate in ipairs(C.gates) do
+    if text(gate.id) == args[7] and gate.k == 'breaker' then
+      local rule = C.scopes[gate.s]
+      local one = #rule.parts == 0
+      if one then scope(gate.s, '').dirty = true end
+      local all = not args[9] and not one
+      if all then
+        local orders, some = {}, false
+        for id, till in pairs(H[13] or {}) do
+          if id ~= gate.id and till > t then orders[id], some = till, true end
+        end
+        if lasts then orders[gate.id], some = t + lasts, true end
+        H[13] = some and orders or nil
+      end
+      local found = one and {scope(gate.s, '')} or known_scopes(0, gate.s)
+      for _, sc in ipairs(found) do
+        if not args[9] or sc.key == args[9] then
+          sc.dirty = true
+          local g, r = gate_state(sc, gate), settings(gate, sc.key)
+          if not lasts then
+            g[1], g[2], g[3], g[4] = CLOSED, 0, 0, 0
+            breaker_clear(g)
+          elseif not (all and breaker_rests(g, r)) then
+            breaker_open(g, t + lasts)
+          end
+          changed = changed + 1
+        end
+      end
+    end
   end
   keep()
-  return {views, woken}
-end
--- 'breaker': ARGV[6] id of the gate, ARGV[7] how long it is open (empty: reset), ARGV[8] the key (absent: all that have state). How
--- many have changed.
-local changed = 0
-for _, gate in ipairs(C.gates) do
-  if text(gate.id) == ARGV[6] then
-    for _, sc in ipairs(known_scopes(0, gate.s)) do
-      if not ARGV[8] or sc.key == ARGV[8] then
-        sc.dirty = true
-        local g = gate_state(sc, gate)
-        if ARGV[7] == '' then
-          g[1], g[2], g[3], g[4] = CLOSED, 0, 0, 0
-          breaker_clear(g)
-        else
-          breaker_open(g, t + tonumber(ARGV[7]))
-        end
-        changed = changed + 1
-      end
-    end
-  end
-end
-keep()
-return changed
+  return changed
+end)

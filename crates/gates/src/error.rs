@@ -23,6 +23,14 @@ pub enum GatesError {
     /// The configuration is not acceptable.
     #[error(transparent)]
     Invalid(#[from] InvalidGates),
+    /// The address of the backend, or an option in it, is not acceptable.
+    #[error("the address of the gates is not acceptable: {problem}; {hint}")]
+    Address {
+        /// What is wrong with it. Never the address itself: it may hold a password.
+        problem: String,
+        /// What to write instead.
+        hint: String,
+    },
     /// New settings would split the domain's state in another way while it is in use.
     #[error("the gates of {domain:?} have other keys in common now, and permits are held under the old ones")]
     InUse {
@@ -38,11 +46,17 @@ pub enum GatesError {
 }
 
 impl GatesError {
+    /// A bad address: what is wrong, and what to write instead.
+    pub(crate) fn address(problem: impl ToString, hint: &str) -> Self {
+        Self::Address { problem: problem.to_string(), hint: hint.into() }
+    }
+
     /// The stable error code.
     pub fn code(&self) -> Code {
         match self {
             Self::UnknownDomain { .. } | Self::UnknownGate { .. } => codes::GATE_NOT_FOUND,
             Self::Invalid(e) => e.code(),
+            Self::Address { .. } => codes::INVALID_GATES_URL,
             Self::InUse { .. } => codes::GATES_IN_USE,
             Self::Unreachable(_) => codes::GATES_UNREACHABLE,
             Self::Corrupt(_) => codes::CORRUPT,

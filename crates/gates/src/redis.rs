@@ -1,8 +1,12 @@
-//! The rules as scripts of a Redis server (7 or later), for processes that share limits.
+//! The rules as functions of a Redis server (7 or later), for processes that share limits.
 //!
-//! - One script per operation, one round trip per call: the whole state of a partition has one hash tag, the server's clock
-//!   decides (`lua/prelude.lua` has the layout). Scripts are named by their hash and loaded again when the server has lost them.
+//! - One function per operation, one round trip per call: the whole state of a partition has one hash tag, the server's clock
+//!   decides (`lua/prelude.lua` has the layout). The library is named by its contents and loaded when a server does not have it;
+//!   so are the sets of gates.
 //! - Every key begins with the prefix and has an expiry; the server must not evict (`maxmemory-policy noeviction`).
+//! - The address names one server, or some of a cluster (`redis://a:7000,b:7000`): partitions are spread over it by their hash
+//!   tags, and follow their slots. There a loss of state is noticed by the server that has the domain's marker; a domain that is
+//!   split has partitions on others, too.
 //! - Wake-ups come over one channel per process; those that are missed are covered by the time each waiter was told.
 //! - State that was lost as a whole (an emptied server) is noticed by a marker: rates then start without credit.
 //!
@@ -10,10 +14,12 @@
 //! effect at once, what is held and learned stays; a gate that is new counts the calls that are admitted from then on.
 
 mod link;
+mod node;
 mod operations;
 mod plan;
 mod reply;
 mod scripts;
+mod slots;
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
@@ -28,16 +34,16 @@ use tidegate_core::gates::{
     PERMIT_LEASE, Part, Permit, Points, Renewal, SECOND, Settled, Target,
 };
 
-use self::link::{Link, unreachable};
+use self::link::{Asked, Link, unreachable};
 use self::plan::Plan;
-use self::scripts::{Library, Operation};
+use self::scripts::Operation;
 use crate::operations::Switch;
 use crate::{Gates, GatesError, Turn, Turns};
 
 /// How long the marker of a domain lasts after its last use.
 const MARKER_LASTS: i64 = 60 * 24 * 3_600;
 
-/// How often a script is tried where every try found a new connection.
+/// How often an operation is tried where every try found a new connection.
 const ATTEMPTS: usize = 8;
 
 /// How to reach the server.
@@ -72,7 +78,6 @@ struct Inner {
     /// This process's channel.
     channel: String,
     domains: RwLock<HashMap<Box<str>, Arc<Domain>>>,
-    library: Library,
     turns: Turns,
     started: Instant,
     /// Server's clock when this started, in microseconds.
@@ -128,13 +133,12 @@ impl RedisGates {
             channel: format!("{}:wake:{random:016x}", options.prefix),
             prefix: options.prefix,
             domains: RwLock::default(),
-            library: Library::default(),
             turns: Turns::default(),
             started: Instant::now(),
             epoch: AtomicI64::new(0),
         });
-        inner.check_server().await?;
-        inner.set_clock().await?;
+        inner.check_servers().await?;
+        inner.set_clock("").await?;
         let mut tasks = tokio::task::JoinSet::new();
         let (hearing, changes) = (inner.clone(), Arc::new(tokio::sync::Notify::new()));
         let changed = changes.clone();
@@ -169,6 +173,22 @@ fn info<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
+/// Whether a server is new enough and keeps what it is given, by its INFO.
+fn check_server(text: &str) -> Result<(), GatesError> {
+    let version = info(text, "redis_version").unwrap_or("unknown");
+    let major: u32 = version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    if major < 7 {
+        let problem = format!("the server's version is {version}");
+        return Err(refuse("gates.redis", problem, "use Redis 7 or later"));
+    }
+    let policy = info(text, "maxmemory_policy").unwrap_or("unknown");
+    if policy != "noeviction" {
+        let problem = format!("the server evicts keys ({policy}), so limits would be forgotten");
+        return Err(refuse("gates.redis", problem, "set `maxmemory-policy noeviction`"));
+    }
+    Ok(())
+}
+
 impl Inner {
     fn changes_channel(&self) -> String {
         format!("{}:changes", self.prefix)
@@ -179,34 +199,26 @@ impl Inner {
         format!("{}:{{{domain}}}!{what}", self.prefix)
     }
 
-    async fn check_server(&self) -> Result<(), GatesError> {
+    /// Looks at every server that has keys.
+    async fn check_servers(&self) -> Result<(), GatesError> {
+        self.link.survey().await.map_err(unreachable)?;
         let mut ask = redis::cmd("INFO");
         ask.arg("server").arg("memory");
-        let text: String = redis::from_redis_value(self.link.ask(&ask).await.map_err(unreachable)?)
-            .map_err(|e| GatesError::Corrupt(e.to_string()))?;
-        let version = info(&text, "redis_version").unwrap_or("unknown");
-        let major: u32 = version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
-        if major < 7 {
-            let problem = format!("the server's version is {version}");
-            return Err(refuse("gates.redis", problem, "use Redis 7 or later"));
-        }
-        let policy = info(&text, "maxmemory_policy").unwrap_or("unknown");
-        if policy != "noeviction" {
-            let problem = format!("the server evicts keys ({policy}), so limits would be forgotten");
-            return Err(refuse("gates.redis", problem, "set `maxmemory-policy noeviction`"));
+        for node in self.link.owners() {
+            let answer = self.link.ask_at(&node, &ask).await.map_err(unreachable)?;
+            let text: String =
+                redis::from_redis_value(answer).map_err(|e| GatesError::Corrupt(e.to_string()))?;
+            check_server(&text)?;
         }
         Ok(())
     }
 
-    async fn server_time(&self) -> Result<Micros, GatesError> {
-        let reply = self.link.ask(&redis::cmd("TIME")).await.map_err(unreachable)?;
+    /// The clock of the server that has this key.
+    async fn set_clock(&self, key: &str) -> Result<Micros, GatesError> {
+        let reply = self.link.ask(key, &redis::cmd("TIME")).await.map_err(unreachable)?;
         let (seconds, micros): (i64, i64) =
             redis::from_redis_value(reply).map_err(|e| GatesError::Corrupt(e.to_string()))?;
-        Ok(seconds * SECOND + micros)
-    }
-
-    async fn set_clock(&self) -> Result<Micros, GatesError> {
-        let now = self.server_time().await?;
+        let now = seconds * SECOND + micros;
         self.epoch.store(now - self.started.elapsed().as_micros() as Micros, Ordering::Release);
         Ok(now)
     }
@@ -231,16 +243,17 @@ impl Inner {
     /// that it had gone, state was lost then. `newly`: this process has not seen it before, so that nothing is lost.
     async fn check_marker(&self, domain: &Arc<Domain>, newly: bool) -> Result<Arc<Domain>, GatesError> {
         let made = self.link.made();
-        let now = self.set_clock().await?;
         let key = self.record_key(&domain.name, "marker");
+        let now = self.set_clock(&key).await?;
         let lost = if newly { -1 } else { now };
         let mut set = redis::cmd("SET");
         set.arg(&key).arg(lost).arg("NX").arg("GET").arg("EX").arg(MARKER_LASTS);
-        let before: Option<i64> = redis::from_redis_value(self.link.ask(&set).await.map_err(unreachable)?)
-            .map_err(|e| GatesError::Corrupt(e.to_string()))?;
+        let before: Option<i64> =
+            redis::from_redis_value(self.link.ask(&key, &set).await.map_err(unreachable)?)
+                .map_err(|e| GatesError::Corrupt(e.to_string()))?;
         let mut keep = redis::cmd("EXPIRE");
         keep.arg(&key).arg(MARKER_LASTS);
-        self.link.ask(&keep).await.map_err(unreachable)?;
+        self.link.ask(&key, &keep).await.map_err(unreachable)?;
         let lost = Some(before.unwrap_or(lost)).filter(|at| *at >= 0);
         if lost == domain.lost {
             domain.checked.store(made, Ordering::Release);
@@ -254,10 +267,10 @@ impl Inner {
         Ok(self.replace(new))
     }
 
-    /// Runs a script on a partition. On a new connection the domain's marker is looked at first: it may be another server.
+    /// Runs an operation on a partition. On a new connection the domain's marker is looked at first: it may be another server.
     async fn run(
         &self,
-        script: &Operation,
+        operation: Operation,
         domain: &Arc<Domain>,
         partition: &str,
         now: Option<Micros>,
@@ -266,11 +279,13 @@ impl Inner {
         let now = now.map(|n| n.to_string()).unwrap_or_default();
         let mut domain = domain.clone();
         for _ in 0..ATTEMPTS {
-            let mut all: Vec<&[u8]> = Vec::with_capacity(arguments.len() + 3);
-            all.extend([&domain.circumstances, now.as_bytes(), self.channel.as_bytes()]);
+            let mut all: Vec<&[u8]> = Vec::with_capacity(arguments.len() + 4);
+            let name = domain.plan.name.as_bytes();
+            all.extend([name, &domain.circumstances, now.as_bytes(), self.channel.as_bytes()]);
             all.extend(arguments);
             let checked = domain.checked.load(Ordering::Acquire);
-            if let Some(value) = self.link.run(script, partition, &all, checked).await.map_err(unreachable)? {
+            let asked = Asked { operation, key: partition, arguments: &all, plan: &domain.plan };
+            if let Some(value) = self.link.run(asked, checked).await.map_err(unreachable)? {
                 return Ok(value);
             }
             domain = self.check_marker(&domain, false).await?;
@@ -286,10 +301,10 @@ impl Inner {
             let list = self.record_key(&domain.name, "parts");
             let mut add = redis::cmd("ZADD");
             add.arg(&list).arg(self.clock() / SECOND).arg(key);
-            self.link.ask(&add).await.map_err(unreachable)?;
+            self.link.ask(&list, &add).await.map_err(unreachable)?;
             let mut keep = redis::cmd("EXPIRE");
             keep.arg(&list).arg(domain.plan.ttl * 2);
-            self.link.ask(&keep).await.map_err(unreachable)?;
+            self.link.ask(&list, &keep).await.map_err(unreachable)?;
         }
         self.check_marker(domain, false).await.map(drop)
     }
@@ -302,16 +317,17 @@ impl Inner {
         let list = self.record_key(&domain.name, "parts");
         let mut old = redis::cmd("ZREMRANGEBYSCORE");
         old.arg(&list).arg("-inf").arg(self.clock() / SECOND - domain.plan.ttl * 2);
-        self.link.ask(&old).await.map_err(unreachable)?;
+        self.link.ask(&list, &old).await.map_err(unreachable)?;
         let mut ask = redis::cmd("ZRANGE");
         ask.arg(&list).arg(0).arg(-1);
-        let names: Vec<String> = redis::from_redis_value(self.link.ask(&ask).await.map_err(unreachable)?)
-            .map_err(|e| GatesError::Corrupt(e.to_string()))?;
+        let names: Vec<String> =
+            redis::from_redis_value(self.link.ask(&list, &ask).await.map_err(unreachable)?)
+                .map_err(|e| GatesError::Corrupt(e.to_string()))?;
         Ok(names.into_iter().map(|name| (domain.partition_named(&self.prefix, &name), name)).collect())
     }
 
     async fn configure(&self, name: &str, set: GateSet) -> Result<(), GatesError> {
-        let plan = Arc::new(Plan::new(Compiled::new(set)?, &self.library));
+        let plan = Arc::new(Plan::new(Compiled::new(set)?));
         let before = self.known(name).ok();
         if let Some(before) = before.as_ref().filter(|d| d.plan.compiled.split() != plan.compiled.split()) {
             let usage = self.usage_of(before).await?;
@@ -325,8 +341,9 @@ impl Inner {
     }
 }
 
-fn number(n: Option<i64>) -> String {
-    n.map(|n| n.to_string()).unwrap_or_default()
+/// Numbers as the functions read them, without a text for each: doubles, and what is not a number where there is none.
+fn packed<const N: usize>(numbers: [Option<i64>; N]) -> Vec<u8> {
+    numbers.iter().flat_map(|n| n.map_or(f64::NAN, |n| n as f64).to_le_bytes()).collect()
 }
 
 #[async_trait]
@@ -336,15 +353,20 @@ impl Gates for RedisGates {
         let domain = inner.known(call.target.domain())?;
         let partition = domain.partition(&inner.prefix, &call.target);
         let valid = (0..=Points::MAX.0).contains(&call.cost.0) && PERMIT_LEASE.contains(&call.lease);
-        let (ask, cost) = (call.ask.to_string(), call.cost.0.to_string());
-        let (level, lease) = (domain.plan.level(call.priority).to_string(), call.lease.to_string());
-        let (deadline, since, process) =
-            (number(call.deadline), number(call.since), call.process.to_string());
-        let mut arguments: Vec<&[u8]> = vec![call.holder.as_str().as_bytes()];
-        arguments.extend([&ask, &cost, &level, &lease, &deadline, &since].map(String::as_bytes));
-        arguments.extend([flag(call.place), process.as_bytes(), flag(valid)]);
+        let numbers = packed([
+            Some(call.ask.into()),
+            Some(call.cost.0),
+            Some(domain.plan.level(call.priority).into()),
+            Some(call.lease),
+            call.deadline,
+            call.since,
+            Some(call.place.into()),
+            Some(call.process as i64),
+            Some(valid.into()),
+        ]);
+        let mut arguments: Vec<&[u8]> = vec![call.holder.as_str().as_bytes(), &numbers];
         arguments.extend(Part::ALL.map(|part| call.target.part(part).as_bytes()));
-        let value = inner.run(&domain.plan.scripts.admit, &domain, &partition, now, &arguments).await?;
+        let value = inner.run(Operation::Admit, &domain, &partition, now, &arguments).await?;
         let (reply, noteworthy) = reply::admission(value, call, &domain.set().gates)?;
         if noteworthy {
             inner.note_partition(&domain, &call.target).await?;
@@ -374,18 +396,20 @@ impl Gates for RedisGates {
             End::Unused => ("unused", None),
         };
         let observed = outcome.observed.unwrap_or_default();
-        let milli = |p: Option<Points>| number(p.map(|p| p.0));
-        let (fence, admitted_at) = (permit.fence.to_string(), permit.admitted_at.to_string());
-        let actual = number(outcome.actual.map(|p| p.0.clamp(0, Points::MAX.0)));
-        let retry_after = number(retry_after);
-        let seen = [milli(observed.level), milli(observed.capacity), milli(observed.restore_per_s)];
-        let mut arguments: Vec<&[u8]> =
-            vec![permit.holder.as_str().as_bytes(), fence.as_bytes(), end.as_bytes()];
-        arguments.extend([retry_after.as_bytes(), actual.as_bytes(), flag(outcome.observed.is_some())]);
-        arguments.extend(seen.iter().map(String::as_bytes));
-        arguments.push(admitted_at.as_bytes());
+        let milli = |p: Option<Points>| p.map(|p| p.0);
+        let numbers = packed([
+            Some(permit.fence),
+            retry_after,
+            outcome.actual.map(|p| p.0.clamp(0, Points::MAX.0)),
+            Some(outcome.observed.is_some().into()),
+            milli(observed.level),
+            milli(observed.capacity),
+            milli(observed.restore_per_s),
+            Some(permit.admitted_at),
+        ]);
+        let mut arguments: Vec<&[u8]> = vec![permit.holder.as_str().as_bytes(), &numbers, end.as_bytes()];
         arguments.extend(Part::ALL.map(|part| permit.target.part(part).as_bytes()));
-        let value = inner.run(&domain.plan.scripts.settle, &domain, &partition, now, &arguments).await?;
+        let value = inner.run(Operation::Settle, &domain, &partition, now, &arguments).await?;
         let reply = reply::settled(value, &domain.set().gates)?;
         inner.turns.wake(&reply.woken);
         Ok(reply)
@@ -397,7 +421,7 @@ impl Gates for RedisGates {
         let partition = domain.partition(&inner.prefix, &permit.target);
         let fence = permit.fence.to_string();
         let arguments = [permit.holder.as_str().as_bytes(), fence.as_bytes()];
-        let value = inner.run(&domain.plan.scripts.renew, &domain, &partition, now, &arguments).await?;
+        let value = inner.run(Operation::Renew, &domain, &partition, now, &arguments).await?;
         Ok(reply::renewed(value)?.map_or(Renewal::Gone, |expires_at| Renewal::Renewed { expires_at }))
     }
 
@@ -411,7 +435,7 @@ impl Gates for RedisGates {
         let domain = inner.known(target.domain())?;
         let partition = domain.partition(&inner.prefix, target);
         let arguments = [holder.as_str().as_bytes()];
-        let value = inner.run(&domain.plan.scripts.cancel_wait, &domain, &partition, now, &arguments).await?;
+        let value = inner.run(Operation::CancelWait, &domain, &partition, now, &arguments).await?;
         let reply = reply::freed(value)?;
         inner.turns.wake(&reply.woken);
         Ok(reply)
@@ -422,8 +446,7 @@ impl Gates for RedisGates {
         let domain = inner.known(domain)?;
         let mut all = Freed { gone: 0, more: false, woken: Vec::new() };
         for (partition, _) in inner.partitions(&domain).await? {
-            let freed =
-                reply::freed(inner.run(&domain.plan.scripts.expire, &domain, &partition, now, &[]).await?)?;
+            let freed = reply::freed(inner.run(Operation::Expire, &domain, &partition, now, &[]).await?)?;
             all.gone += freed.gone;
             all.more |= freed.more;
             all.woken.extend(freed.woken);

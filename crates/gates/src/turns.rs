@@ -30,13 +30,22 @@ impl Turns {
         Turn { turns: self.clone(), holder: *holder, notify }
     }
 
-    /// Wakes these, as far as they wait in this process.
-    pub fn wake(&self, holders: &[Holder]) {
+    /// Wakes these, as far as they wait in this process. Those that do not come back.
+    pub fn wake(&self, holders: &[Holder]) -> Vec<Holder> {
         if holders.is_empty() || self.inner.count.load(Ordering::Acquire) == 0 {
-            return;
+            return holders.to_vec();
         }
         let waiting = self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        holders.iter().filter_map(|h| waiting.get(h)).for_each(|n| n.notify_one());
+        let there = |holder: &&Holder| waiting.get(holder).map(|turn| turn.notify_one()).is_none();
+        holders.iter().filter(there).copied().collect()
+    }
+
+    /// Wakes everybody: wake-ups may have been missed.
+    pub fn wake_all(&self) {
+        if self.inner.count.load(Ordering::Acquire) > 0 {
+            let waiting = self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.values().for_each(|turn| turn.notify_one());
+        }
     }
 
     /// How many wait.
@@ -77,5 +86,34 @@ impl Drop for Turn {
             waiting.remove(&self.holder);
         }
         self.turns.inner.count.store(waiting.len(), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_hours(1);
+
+    #[tokio::test]
+    async fn whoever_does_not_wait_here_comes_back_and_the_others_are_woken() {
+        let turns = Turns::default();
+        let (here, elsewhere) = (Holder::number(1), Holder::number(2));
+        assert_eq!(turns.wake(&[elsewhere]), [elsewhere]);
+        let turn = turns.register(&here);
+        assert_eq!(turns.wake(&[elsewhere, here]), [elsewhere]);
+        assert!(turn.wait(LONG).await);
+        drop(turn);
+        assert_eq!(turns.wake(&[here]), [here]);
+    }
+
+    #[tokio::test]
+    async fn everybody_is_woken_after_wake_ups_may_have_been_missed() {
+        let turns = Turns::default();
+        let waiting: Vec<Turn> = (0..3).map(|n| turns.register(&Holder::number(n))).collect();
+        turns.wake_all();
+        for turn in &waiting {
+            assert!(turn.wait(LONG).await);
+        }
     }
 }

@@ -38,7 +38,7 @@ impl Server {
     /// Starts a server with these settings (`name value`) beside the usual ones.
     pub fn start(settings: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("tidegate-redis-").tempdir()?.keep();
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         let settings = settings.iter().map(|s| (*s).to_owned()).collect();
         let mut server = Self { dir, port, settings, watch: None };
         server.resume()?;
@@ -88,8 +88,26 @@ impl Server {
         Ok(std::fs::read_to_string(self.dir.join("pid"))?.trim().parse()?)
     }
 
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Sends a command of words without spaces, and returns the first line of the answer.
     pub fn command(&self, words: &str) -> Result<String> {
+        self.converse(words).map(|(line, _)| line)
+    }
+
+    /// Sends a command of words without spaces, and returns the text that it is answered with.
+    pub fn answer(&self, words: &str) -> Result<String> {
+        let (line, mut stream) = self.converse(words)?;
+        let length: usize = line.strip_prefix('$').context("the answer is no text")?.parse()?;
+        let mut text = vec![0; length];
+        stream.read_exact(&mut text)?;
+        Ok(String::from_utf8(text)?)
+    }
+
+    fn converse(&self, words: &str) -> Result<(String, TcpStream)> {
         let address: SocketAddr = ([127, 0, 0, 1], self.port).into();
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -100,8 +118,19 @@ impl Server {
         }
         let answer = String::from_utf8(answer)?.trim_end().to_owned();
         ensure!(answer.starts_with(['+', ':', '$', '*']), "{words}: {answer}");
-        Ok(answer)
+        Ok((answer, stream))
     }
+}
+
+/// A port with room above it: servers of a cluster talk to each other 10,000 further up.
+fn free_port() -> Result<u16> {
+    for _ in 0..1_000 {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        if port < 55_000 && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("there is no free port below 55,000")
 }
 
 impl Drop for Server {
@@ -112,4 +141,72 @@ impl Drop for Server {
             let _ = std::fs::remove_dir_all(&self.dir);
         }
     }
+}
+
+/// A cluster of servers that have the slots in equal parts, each with a replica if wanted.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Those that had the slots at first.
+    pub masters: Vec<Server>,
+    /// Their replicas.
+    pub replicas: Vec<Server>,
+}
+
+/// Slots of a cluster.
+const SLOTS: usize = 16_384;
+
+impl Cluster {
+    /// Starts `masters` servers, each with `replicas` others that take its place (0 or 1), and waits until all agree.
+    pub fn start(masters: usize, replicas: usize) -> Result<Self> {
+        let settings =
+            ["cluster-enabled yes", "cluster-node-timeout 1000", "cluster-replica-validity-factor 0"];
+        let start = |n: usize| (0..n).map(|_| Server::start(&settings)).collect::<Result<Vec<_>>>();
+        let cluster = Self { masters: start(masters)?, replicas: start(masters * replicas.min(1))? };
+        for (n, master) in cluster.masters.iter().enumerate() {
+            let (first, last) = (n * SLOTS / masters, (n + 1) * SLOTS / masters - 1);
+            master.command(&format!("CLUSTER ADDSLOTSRANGE {first} {last}"))?;
+            master.command(&format!("CLUSTER SET-CONFIG-EPOCH {}", n + 1))?;
+        }
+        for server in cluster.all().skip(1) {
+            server.command(&format!("CLUSTER MEET 127.0.0.1 {}", cluster.masters[0].port))?;
+        }
+        cluster.agree(|info| info.contains(&format!("cluster_known_nodes:{}\r", cluster.all().count())))?;
+        for (master, replica) in cluster.masters.iter().zip(&cluster.replicas) {
+            let id = master.answer("CLUSTER MYID")?;
+            // Until it has heard of the master from others it refuses.
+            until(|| replica.command(&format!("CLUSTER REPLICATE {id}")).is_ok(), || "no replica".into())?;
+        }
+        cluster.agree(|info| info.contains("cluster_state:ok"))?;
+        Ok(cluster)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Server> {
+        self.masters.iter().chain(&self.replicas)
+    }
+
+    /// An address that names every server.
+    pub fn url(&self) -> String {
+        let hosts: Vec<String> = self.all().map(|s| format!("127.0.0.1:{}", s.port)).collect();
+        format!("redis://{}/", hosts.join(","))
+    }
+
+    fn agree(&self, on: impl Fn(&str) -> bool) -> Result<()> {
+        for server in self.all() {
+            let said = || server.answer("CLUSTER INFO").unwrap_or_default();
+            until(|| on(&said()), said)?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for something that another process does.
+fn until(mut is: impl FnMut() -> bool, otherwise: impl FnOnce() -> String) -> Result<()> {
+    let began = Instant::now();
+    while !is() {
+        if began.elapsed() > PATIENCE {
+            bail!("the cluster does not come together: {}", otherwise());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
 }

@@ -216,9 +216,13 @@ impl Partition {
         for (i, gate) in p.set.gates.iter().enumerate().filter(|(i, _)| p.set.enabled(*i)) {
             let Some(scope) = self.scopes.get(p.ids[gate.scope]) else { continue };
             let rule = gate.rule(&scope.key);
-            let Some((because, retry_at)) = check(p, scope, gate.scope, &scope.gates[gate.at], rule) else {
-                continue;
+            let ordered = if self.orders.is_empty() { 0 } else { self.ordered_open(&gate.name) };
+            let said = if ordered > p.t {
+                Some((Because::BreakerOpen, ordered))
+            } else {
+                check(p, scope, gate.scope, &scope.gates[gate.at], rule)
             };
+            let Some((because, retry_at)) = said else { continue };
             let found = found.get_or_insert(Refusals { gate: i, because, retry_at, scopes: [0; MAX_SCOPES] });
             if retry_at > found.retry_at {
                 (found.gate, found.because, found.retry_at) = (i, because, retry_at);
@@ -385,7 +389,7 @@ impl Partition {
         if let Some(scope) = self.scopes.get_mut(p.ids[gate.scope])
             && let GateState::Quota(quota) = &mut scope.gates[gate.at]
         {
-            quota.violated(refusals.because);
+            quota.violated(p.t, refusals.because);
         }
     }
 }

@@ -169,13 +169,13 @@ impl Target {
     /// The key that these parts make (a bit per part, in the order of [`Part::ALL`]): the parts joined by `/`.
     pub fn key_into(&self, mask: u8, key: &mut String) {
         key.clear();
-        for (i, part) in self.parts.iter().enumerate() {
-            if mask & (1 << i) != 0 {
-                if !key.is_empty() {
-                    key.push('/');
-                }
-                key.push_str(part);
+        let parts = self.parts.iter().enumerate().filter(|(i, _)| mask & (1 << i) != 0);
+        for (n, (_, part)) in parts.enumerate() {
+            // Also behind a part that is empty: ("", "x") and ("x", "") are two keys.
+            if n > 0 {
+                key.push('/');
             }
+            key.push_str(part);
         }
     }
 
@@ -385,5 +385,15 @@ mod tests {
         assert_eq!(serde_json::from_str::<Target>(&json).unwrap(), target);
         assert!(serde_json::from_str::<Target>(r#"{"domain":"a b"}"#).is_err());
         assert!(Target::new("x").unwrap().with(Part::Tenant, "a/b").is_err());
+    }
+
+    #[test]
+    fn targets_that_lack_different_parts_have_different_keys() {
+        let key = |part| {
+            let (target, mut key) = (Target::new("d").unwrap().with(part, "x").unwrap(), String::new());
+            target.key_into(1 << Part::Tenant as u8 | 1 << Part::Account as u8, &mut key);
+            key
+        };
+        assert_eq!((&*key(Part::Tenant), &*key(Part::Account)), ("x/", "/x"));
     }
 }

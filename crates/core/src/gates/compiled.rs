@@ -11,7 +11,7 @@ use super::level::LevelRule;
 use super::pool::{AdaptiveRule, PoolRule};
 use super::quota::QuotaRule;
 use super::smooth::SmoothRule;
-use super::units::{Micros, Points};
+use super::units::{Micros, NANO, Points, ceil_div};
 use super::window::WindowRule;
 use super::{MAX_LEVELS, MAX_SCOPES};
 
@@ -28,6 +28,8 @@ pub struct Compiled {
     pub(super) line: LineRule,
     pub(super) quarantine: Micros,
     pub(super) use_by: Micros,
+    /// How long after a loss a key still differs from one that nobody has used.
+    pub(super) recovery: Micros,
     /// Gates that an operator has switched off, a bit each.
     pub(super) disabled: u32,
     /// Named where no gate is to blame.
@@ -77,6 +79,18 @@ pub(super) enum Rule {
 impl Rule {
     pub(super) fn is_rate(&self) -> bool {
         matches!(self, Self::Smooth(_) | Self::Window(_) | Self::Level(_))
+    }
+
+    /// How long it takes from nothing to everything.
+    fn recovery(&self) -> Micros {
+        let window = |r: &WindowRule| r.every + r.grain;
+        match self {
+            Self::Smooth(r) => ceil_div(r.burst * r.every, r.rate),
+            Self::Window(r) => window(r),
+            Self::Level(r) => ceil_div(r.capacity * NANO, r.rate),
+            Self::Quota(r) => r.cost.as_ref().map_or(0, window),
+            Self::Pool(_) | Self::Breaker(_) => 0,
+        }
     }
 }
 
@@ -142,7 +156,10 @@ impl Compiled {
         // Endpoint classes and subjects are too many and too short-lived to split by.
         let split =
             scopes.iter().fold(mask(&[Part::Connector, Part::Tenant, Part::Account]), |m, s| m & s.mask);
+        let rules = gates.iter().flat_map(|g: &GateRule| g.overrides.values().chain([&g.rule]));
+        let recovery = rules.map(Rule::recovery).max().unwrap_or(0);
         Ok(Self {
+            recovery,
             gates,
             scopes,
             split,

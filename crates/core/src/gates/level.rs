@@ -126,6 +126,8 @@ impl Level {
         if !self.observed {
             (self.capacity, self.highest, self.rate) =
                 (rule.capacity * NANO, rule.capacity * NANO, rule.rate);
+            // Not since when the key was made: a bucket at rest is the same as a new one.
+            self.highest_at = t;
         }
         self.refill(t);
     }

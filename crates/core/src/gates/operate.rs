@@ -207,7 +207,12 @@ impl Partition {
                 let gate = &set.gates[*gate];
                 let rule = gate.rule(&scope.key);
                 state.advance(rule, t);
-                gates.push((gate.name.clone(), view_gate(state, rule, scope.live, t)));
+                let ordered = self.orders.iter().any(|(name, until)| *name == gate.name && *until > t);
+                let view = match view_gate(state, rule, scope.live, t) {
+                    GateView::Breaker { .. } if ordered => GateView::Breaker { state: BreakerState::Open },
+                    view => view,
+                };
+                gates.push((gate.name.clone(), view));
             }
             let (live, waiting) = (scope.live, scope.line.len());
             views.push(ScopeView { key: scope.key.to_string(), live, waiting, gates });
@@ -275,7 +280,8 @@ impl Partition {
         true
     }
 
-    /// Resets or trips a breaker; of one key, or of all that have state. How many.
+    /// Resets or trips a breaker; of one key that has state, or of all. How many keys have changed. A trip of all also holds
+    /// for keys that come later, and for keys at rest, which are the same: for these it is over when its time is.
     pub fn order_breaker(
         &mut self,
         set: &Compiled,
@@ -286,15 +292,28 @@ impl Partition {
     ) -> u32 {
         let t = self.clock(now);
         let Some(rule) = set.gates.iter().find(|g| *g.name == *gate) else { return 0 };
+        if set.scopes[rule.scope].mask == 0 && self.index.roots[rule.scope].is_none() {
+            // The whole domain has one key, so there is none to come later.
+            self.make(set, rule.scope, "", t);
+        }
+        let all = key.is_none() && set.scopes[rule.scope].mask != 0;
+        if all && matches!(rule.rule(""), Rule::Breaker(_)) {
+            self.orders.retain(|(name, until)| *name != rule.name && *until > t);
+            if let BreakerOrder::Trip { lasts } = order {
+                self.orders.push((rule.name.clone(), t + lasts));
+            }
+        }
         let mut changed = 0;
         for at in 0..self.scopes.slots() as u32 {
             let Some(scope) = self.scopes.get_mut(at) else { continue };
             if scope.rule != rule.scope || key.is_some_and(|k| *k != *scope.key) {
                 continue;
             }
-            if let GateState::Breaker(breaker) = &mut scope.gates[rule.at] {
+            let settings = rule.rule(&scope.key);
+            if let (GateState::Breaker(breaker), Rule::Breaker(r)) = (&mut scope.gates[rule.at], settings) {
                 match order {
                     BreakerOrder::Reset => breaker.reset(),
+                    BreakerOrder::Trip { .. } if all && breaker.at_rest(r, t) => {}
                     BreakerOrder::Trip { lasts } => {
                         let _ = breaker.open(t + lasts);
                     }

@@ -86,6 +86,8 @@ pub struct Partition {
     pub(super) scopes: Slab<Scope>,
     pub(super) leases: Slab<Lease>,
     pub(super) places: Slab<Place>,
+    /// Breakers that an operator has opened for all keys, also those to come, and until when.
+    pub(super) orders: Vec<(Arc<str>, Micros)>,
     pub(super) sweep: u32,
     /// Keys to look at, for those that were made.
     pub(super) made: u32,
@@ -122,6 +124,7 @@ impl Partition {
             scopes: Slab::default(),
             leases: Slab::default(),
             places: Slab::default(),
+            orders: Vec::new(),
             sweep: 0,
             made: 0,
             index: Index::default(),
@@ -163,10 +166,19 @@ impl Partition {
     /// Whether nothing would change if the state were forgotten.
     pub fn at_rest(&mut self, set: &Compiled, now: Micros) -> bool {
         let t = now + self.offset;
+        self.recover(set, t);
+        if self.orders.iter().any(|(_, until)| *until > t) {
+            return false;
+        }
         if !self.is_idle() || self.offset != 0 || t < self.last || self.start != Start::Full {
             return false;
         }
         (0..self.scopes.slots() as u32).all(|at| self.scopes.get_mut(at).is_none_or(|s| s.at_rest(set, t)))
+    }
+
+    /// Until when an operator keeps this breaker open for all keys; 0: not at all.
+    pub(super) fn ordered_open(&self, gate: &str) -> Micros {
+        self.orders.iter().find(|(name, _)| **name == *gate).map_or(0, |(_, until)| *until)
     }
 
     /// When a lease or a place ends next.
@@ -191,6 +203,7 @@ impl Partition {
 
     /// The keys of a target, by the number of the scope; made if they are new.
     pub(super) fn resolve(&mut self, set: &Compiled, target: &Target, t: Micros) -> [u32; MAX_SCOPES] {
+        self.recover(set, t);
         self.sweep(set, t);
         let mut ids = [NONE; MAX_SCOPES];
         for (s, rule) in set.scopes.iter().enumerate() {
@@ -225,6 +238,15 @@ impl Partition {
             self.index.roots[s] = Some(at);
         }
         at
+    }
+
+    /// After a loss: once everything could have come back, a key that is made starts as if nothing had been lost.
+    fn recover(&mut self, set: &Compiled, t: Micros) {
+        if let Start::Empty { at } = self.start
+            && t - at >= set.recovery
+        {
+            self.start = Start::Full;
+        }
     }
 
     /// Forgets keys at rest, two for every new one, so that their number follows what is in use. Never between finding

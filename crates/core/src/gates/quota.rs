@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Start;
+use super::level::FORGET;
 use super::reply::Because;
 use super::units::{Micros, Points, SECOND};
 use super::window::{Window, WindowRule};
@@ -30,6 +31,7 @@ pub(super) struct Quota {
     window: Option<Window>,
     violations: u32,
     hoards: u32,
+    violated_at: Micros,
 }
 
 /// What the key has now.
@@ -44,10 +46,19 @@ pub(super) struct Usage {
 
 impl Quota {
     pub(super) fn fresh(rule: &QuotaRule, start: Start, t: Micros) -> Self {
-        Self { window: rule.cost.map(|w| Window::fresh(&w, start, t)), violations: 0, hoards: 0 }
+        Self {
+            window: rule.cost.map(|w| Window::fresh(&w, start, t)),
+            violations: 0,
+            hoards: 0,
+            violated_at: 0,
+        }
     }
 
+    /// Lets time pass. What was counted is forgotten an hour after the last violation.
     pub(super) fn advance(&mut self, rule: &QuotaRule, t: Micros) {
+        if t - self.violated_at >= FORGET {
+            (self.violations, self.hoards) = (0, 0);
+        }
         match (&mut self.window, &rule.cost) {
             (Some(window), Some(rule)) => window.advance(rule, t),
             (window @ None, Some(rule)) => *window = Some(Window::fresh(rule, Start::Full, t)),
@@ -71,7 +82,8 @@ impl Quota {
     }
 
     /// Somebody new had to wait because of it.
-    pub(super) fn violated(&mut self, because: Because) {
+    pub(super) fn violated(&mut self, t: Micros, because: Because) {
+        self.violated_at = t;
         self.violations = self.violations.saturating_add(1);
         if matches!(because, Because::QuotaSlots { hoarding: true, .. }) {
             self.hoards = self.hoards.saturating_add(1);
@@ -100,6 +112,6 @@ impl Quota {
     }
 
     pub(super) fn at_rest(&self) -> bool {
-        self.window.as_ref().is_none_or(Window::at_rest)
+        self.violations == 0 && self.window.as_ref().is_none_or(Window::at_rest)
     }
 }

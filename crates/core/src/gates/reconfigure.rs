@@ -14,6 +14,7 @@ impl Partition {
         let mut before = std::mem::replace(self, Self::new(new, self.start));
         (self.last, self.offset) = (before.last, before.offset);
         (self.fence, self.seq) = (before.fence, before.seq);
+        self.orders = std::mem::take(&mut before.orders);
         for mut lease in before.leases.drain() {
             let ids = self.resolve(new, &lease.target, t);
             let held = new.gates.iter().enumerate().filter(|(_, gate)| {

@@ -39,6 +39,11 @@ impl Drop for Work {
     }
 }
 
+/// An error with what caused it: the driver's own text is too short.
+fn causes(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {}", causes(cause)))
+}
+
 impl Address {
     /// Reads a URL, as the store does: `schema`, `pooled`, `sslmode` and `sslrootcert` in it are ours.
     pub(super) fn parse(
@@ -59,7 +64,8 @@ impl Address {
         let (mode, tls) = Tls::new(mode, root)?;
         let rest = if kept.is_empty() { rest.to_owned() } else { format!("{rest}?{}", kept.join("&")) };
         // The URL may hold a password: the error of the parser never repeats it.
-        let mut config = Config::from_str(&rest).map_err(|e| GatesError::Unreachable(Box::new(e)))?;
+        let mut config = Config::from_str(&rest)
+            .map_err(|e| GatesError::address(causes(&e), "write postgres://USER@HOST/DATABASE"))?;
         config.ssl_mode(mode);
         let limit = config.get_connect_timeout().copied().unwrap_or(options.connect_timeout);
         config.connect_timeout(limit);

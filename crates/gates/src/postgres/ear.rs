@@ -44,13 +44,15 @@ pub(super) fn heard(own: &str, payload: &str) -> Vec<Holder> {
 pub(super) async fn listen(shared: std::sync::Arc<Shared>) {
     loop {
         let (turns, own) = (shared.turns.clone(), shared.speaker.clone());
-        let ear = move |payload: &str| turns.wake(&heard(&own, payload));
+        let ear = move |payload: &str| drop(turns.wake(&heard(&own, payload)));
         match shared.address.open(Some(Box::new(ear))).await {
             Ok((client, work)) => {
                 let text = format!("LISTEN \"{}\"", shared.options.schema.channel());
                 match client.batch_execute(&text).await {
                     Ok(()) => {
                         shared.listening.send_replace(true);
+                        // Whatever was said before this was not heard.
+                        shared.turns.wake_all();
                         work.ended().await;
                         shared.listening.send_replace(false);
                     }

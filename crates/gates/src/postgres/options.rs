@@ -18,10 +18,8 @@ impl Schema {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         if !starts || name.len() > MAX_SCHEMA || !name.chars().all(fits) || name.starts_with("pg_") {
-            let why = format!(
-                "`{name}` is not a name for a schema: letters, digits and _, up to {MAX_SCHEMA}, not pg_…"
-            );
-            return Err(GatesError::Unreachable(why.into()));
+            let hint = format!("use letters, digits and _, up to {MAX_SCHEMA}, not pg_…");
+            return Err(GatesError::address(format!("`{name}` is not a name for a schema"), &hint));
         }
         Ok(Self(name.to_owned()))
     }

@@ -3,7 +3,7 @@
 use tidegate_core::gates::{Compiled, Partition};
 
 /// Raised when the state's fields change, so that an older program does not take a newer state for a damaged one.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// Why a state could not be read.
 #[derive(Debug, PartialEq, Eq)]

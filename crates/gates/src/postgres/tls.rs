@@ -24,6 +24,9 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 const SYSTEM_ROOTS: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
+const MODES: &str = "write sslmode=disable, prefer, require, verify-ca or verify-full";
+const ROOTS: &str = "name a PEM file of root certificates with sslrootcert=FILE";
+
 /// How connections are encrypted.
 #[derive(Clone)]
 pub(super) struct Tls {
@@ -39,7 +42,7 @@ impl std::fmt::Debug for Tls {
 impl Tls {
     /// Reads `sslmode` and `sslrootcert`.
     pub(super) fn new(mode: Option<&str>, root: Option<&str>) -> Result<(SslMode, Self), GatesError> {
-        let refuse = |detail: String| GatesError::Unreachable(detail.into());
+        let refuse = |detail: String| GatesError::address(detail, MODES);
         let (driver, check) = match mode {
             Some("disable") => (SslMode::Disable, Check::Nothing),
             None | Some("prefer" | "allow") => (SslMode::Prefer, Check::Nothing),
@@ -54,7 +57,7 @@ impl Tls {
             Check::Signer | Check::All => {
                 let roots = Arc::new(roots(root)?);
                 let inner = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
-                let inner = inner.map_err(|e| refuse(format!("sslrootcert: {e}")))?;
+                let inner = inner.map_err(|e| GatesError::address(format!("sslrootcert: {e}"), ROOTS))?;
                 Verifier { inner: Some(inner), check, provider: provider.clone() }
             }
         };
@@ -71,8 +74,8 @@ impl Tls {
 fn roots(path: Option<&str>) -> Result<RootCertStore, GatesError> {
     let system = || SYSTEM_ROOTS.iter().copied().find(|p| Path::new(p).exists());
     let path = path.filter(|p| *p != "system").or_else(system);
-    let refuse = |detail: String| GatesError::Unreachable(detail.into());
-    let path = path.ok_or_else(|| refuse("name the root certificate with sslrootcert=FILE".into()))?;
+    let refuse = |detail: String| GatesError::address(detail, ROOTS);
+    let path = path.ok_or_else(|| refuse("this system has no list of trusted certificates".into()))?;
     let unreadable = |e| refuse(format!("sslrootcert {path}: {e}"));
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(path).map_err(unreadable)? {

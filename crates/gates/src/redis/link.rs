@@ -1,37 +1,69 @@
-//! Connections to the server: a few that all tasks share, made again when they break, and one that hears wake-ups.
+//! The way to the servers: one, or those of a cluster, each key at the server that has its slot; and one connection that hears
+//! wake-ups.
 //!
-//! Every operation may be sent twice: a time-out does not mean that the script did not run, and scripts give the same
-//! answer again. So what failed because a connection broke is tried once more on a new one.
+//! Every operation may be sent twice: a time-out does not mean that the function did not run, and functions give the same
+//! answer again. So what failed because a connection broke is tried once more on a new one, and what a cluster sends elsewhere
+//! goes there.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use futures_core::Stream as _;
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{
+    Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo as _, RedisError,
+    ServerErrorKind, Value,
+};
 use tidegate_core::gates::Holder;
 
-use super::scripts::Operation;
+use super::node::{Node, Parcel};
+use super::plan::Plan;
+use super::scripts::{LIBRARY, Operation};
+use super::slots::{Range, ranges, slot_of};
 use crate::{GatesError, Turns};
 
 /// How long to wait before hearing again after the connection for wake-ups broke. Timers cover the time between.
 const HEAR_AGAIN: Duration = Duration::from_millis(500);
+/// How long to wait before asking a cluster again that is busy moving slots or choosing a server.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+/// Most servers of a cluster.
+const MAX_NODES: usize = 1_000;
 
-/// Connections.
+/// An operation on a partition.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) operation: Operation,
+    pub(super) key: &'a str,
+    pub(super) arguments: &'a [&'a [u8]],
+    pub(super) plan: &'a Plan,
+}
+
+/// The way to the servers.
 pub(super) struct Link {
-    client: Client,
-    config: AsyncConnectionConfig,
-    /// Each with the number of its making.
-    shared: Vec<tokio::sync::Mutex<Option<(usize, MultiplexedConnection)>>>,
-    next: AtomicUsize,
+    /// The servers that the address names; all others have the same user, password and encryption.
+    seeds: Vec<ConnectionInfo>,
+    first: Arc<Node>,
+    connections: usize,
+    patience: Duration,
+    known: RwLock<Known>,
+    /// How many connections were made.
     made: AtomicUsize,
+}
+
+/// What is known of the servers.
+#[derive(Default)]
+struct Known {
+    nodes: HashMap<String, Arc<Node>>,
+    /// Runs of slots with their servers. Empty: it is no cluster.
+    ranges: Vec<(Range, Arc<Node>)>,
 }
 
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The address may contain a password.
-        f.debug_struct("Link").field("connections", &self.shared.len()).finish_non_exhaustive()
+        f.debug_struct("Link").field("connections", &self.connections).finish_non_exhaustive()
     }
 }
 
@@ -39,14 +71,36 @@ pub(super) fn unreachable(e: RedisError) -> GatesError {
     GatesError::Unreachable(Box::new(e))
 }
 
+/// Reads an address with one or several servers: `redis://USER:PASSWORD@HOST:PORT,HOST:PORT/0`.
+fn seeds(url: &str) -> Result<Vec<ConnectionInfo>, GatesError> {
+    let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
+    let (place, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
+    let (user, hosts) = place.rsplit_once('@').map_or(("", place), |(user, hosts)| (user, hosts));
+    let at = if user.is_empty() { "" } else { "@" };
+    let read = |host: &str| {
+        let info = format!("{scheme}://{user}{at}{host}{path}").into_connection_info();
+        info.map_err(|e| {
+            let hint = "write redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], several servers of a cluster with commas between";
+            GatesError::address(e, hint)
+        })
+    };
+    hosts.split(',').map(read).collect()
+}
+
+pub(super) fn host_and_port(info: &ConnectionInfo) -> Option<(String, u16)> {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Some((host.clone(), *port))
+        }
+        _ => None,
+    }
+}
+
 impl Link {
     pub(super) fn new(url: &str, connections: usize, patience: Duration) -> Result<Self, GatesError> {
-        let client = Client::open(url).map_err(unreachable)?;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(patience))
-            .set_response_timeout(Some(patience));
-        let shared = (0..connections.max(1)).map(|_| tokio::sync::Mutex::default()).collect();
-        Ok(Self { client, config, shared, next: AtomicUsize::new(0), made: AtomicUsize::new(0) })
+        let (seeds, known, made) = (seeds(url)?, RwLock::default(), AtomicUsize::new(0));
+        let first = Arc::new(Node::new(seeds[0].clone(), connections, patience).map_err(unreachable)?);
+        Ok(Self { seeds, first, connections, patience, known, made })
     }
 
     /// How many connections were made so far: a higher number means that the server may be another one.
@@ -54,75 +108,134 @@ impl Link {
         self.made.load(Ordering::Acquire)
     }
 
-    async fn connection(&self, slot: usize) -> Result<(usize, MultiplexedConnection), RedisError> {
-        let mut shared = self.shared[slot].lock().await;
-        if let Some(there) = &*shared {
+    fn is_cluster(&self) -> bool {
+        !self.known.read().unwrap_or_else(PoisonError::into_inner).ranges.is_empty()
+    }
+
+    /// The server at an address, `HOST:PORT`; made if it is new.
+    fn node_at(&self, host: &str, port: u16) -> Result<Arc<Node>, RedisError> {
+        let name = format!("{host}:{port}");
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = known.nodes.get(&name) {
             return Ok(there.clone());
         }
-        let new = self.client.get_multiplexed_async_connection_with_config(&self.config).await?;
-        let made = self.made.fetch_add(1, Ordering::AcqRel) + 1;
-        *shared = Some((made, new.clone()));
-        Ok((made, new))
-    }
-
-    async fn forget(&self, slot: usize, made: usize) {
-        let mut shared = self.shared[slot].lock().await;
-        if shared.as_ref().is_some_and(|(number, _)| *number == made) {
-            *shared = None;
+        if known.nodes.len() >= MAX_NODES {
+            known.nodes.clear();
         }
+        let addr = match self.seeds[0].addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+                host: host.to_owned(),
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host.to_owned(), port),
+        };
+        let new = Arc::new(Node::new(self.seeds[0].clone().set_addr(addr), self.connections, self.patience)?);
+        known.nodes.insert(name, new.clone());
+        Ok(new)
     }
 
-    /// Sends a command, twice if the connection broke.
-    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, RedisError> {
-        self.ask_on(command, usize::MAX).await.map(|value| value.unwrap_or(Value::Nil))
+    /// The server that has this key.
+    fn node_of(&self, key: &str) -> Arc<Node> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if known.ranges.is_empty() {
+            return self.first.clone();
+        }
+        let slot = slot_of(key);
+        let range = known.ranges.iter().find(|(r, _)| r.first <= slot && slot <= r.last);
+        range.or(known.ranges.first()).map_or_else(|| self.first.clone(), |(_, node)| node.clone())
     }
 
-    /// As [`Self::ask`], but only on connections up to this number; otherwise nothing is sent.
-    async fn ask_on(&self, command: &Cmd, newest: usize) -> Result<Option<Value>, RedisError> {
-        let slot = self.next.fetch_add(1, Ordering::Relaxed) % self.shared.len();
-        let mut tried = false;
-        loop {
-            let (made, mut connection) = self.connection(slot).await?;
-            if made > newest {
-                return Ok(None);
-            }
-            let error = match connection.send_packed_command(command).await {
-                Ok(Value::ServerError(e)) => return Err(e.into()),
-                Ok(value) => return Ok(Some(value)),
-                Err(e) => e,
-            };
-            let broken = error.is_io_error() || error.is_connection_dropped();
-            if broken {
-                self.forget(slot, made).await;
-            }
-            if !broken || error.is_timeout() || std::mem::replace(&mut tried, true) {
-                return Err(error);
+    /// All servers that have slots; the one of the address if it is no cluster.
+    pub(super) fn owners(&self) -> Vec<Arc<Node>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut owners: Vec<Arc<Node>> = Vec::new();
+        for (_, node) in &known.ranges {
+            if !owners.iter().any(|known| Arc::ptr_eq(known, node)) {
+                owners.push(node.clone());
             }
         }
+        if owners.is_empty() {
+            owners.push(self.first.clone());
+        }
+        owners
     }
 
-    /// Runs a script by its hash, on connections up to this number; none if there are only newer ones. Loads it first if the
-    /// server does not know it.
-    pub(super) async fn run(
-        &self,
-        script: &Operation,
-        key: &str,
-        arguments: &[&[u8]],
-        newest: usize,
-    ) -> Result<Option<Value>, RedisError> {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(&script.hash).arg(1).arg(key);
-        for argument in arguments {
+    /// Learns which server has which slots, from the first that answers. One server alone says that it is no cluster.
+    pub(super) async fn survey(&self) -> Result<(), RedisError> {
+        let mut asked = self.owners();
+        for (host, port) in self.seeds.iter().filter_map(host_and_port) {
+            asked.push(self.node_at(&host, port)?);
+        }
+        let mut last = None;
+        let mut slots = redis::cmd("CLUSTER");
+        slots.arg("SLOTS");
+        for node in asked {
+            match node.send(plain(&slots), &self.made).await {
+                Ok(answer) => {
+                    let found = answer.map(|answer| ranges(&answer, &node.host())).unwrap_or_default();
+                    let with_node = |r: Range| self.node_at(&r.host, r.port).map(|node| (r, node));
+                    let found = found.into_iter().map(with_node).collect::<Result<_, _>>()?;
+                    self.known.write().unwrap_or_else(PoisonError::into_inner).ranges = found;
+                    return Ok(());
+                }
+                // Redis without cluster support, or a user who may not ask.
+                Err(e) if matches!(e.kind(), ErrorKind::Server(_)) && !self.is_cluster() => return Ok(()),
+                Err(e) => last = Some(e),
+            }
+        }
+        last.map_or(Ok(()), Err)
+    }
+
+    /// Sends a command to the server that has this key.
+    pub(super) async fn ask(&self, key: &str, command: &Cmd) -> Result<Value, RedisError> {
+        self.deliver(key, plain(command)).await.map(|value| value.unwrap_or(Value::Nil))
+    }
+
+    /// Sends a command to one server.
+    pub(super) async fn ask_at(&self, node: &Node, command: &Cmd) -> Result<Value, RedisError> {
+        node.send(plain(command), &self.made).await.map(|value| value.unwrap_or(Value::Nil))
+    }
+
+    /// Runs an operation on connections up to this number; none if there are only newer ones.
+    pub(super) async fn run(&self, asked: Asked<'_>, newest: usize) -> Result<Option<Value>, RedisError> {
+        let mut command = redis::cmd("FCALL");
+        command.arg(LIBRARY.function(asked.operation)).arg(1).arg(asked.key);
+        for argument in asked.arguments {
             command.arg(*argument);
         }
-        match self.ask_on(&command, newest).await {
-            Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                let mut load = redis::cmd("SCRIPT");
-                load.arg("LOAD").arg(&script.code);
-                self.ask(&load).await?;
-                self.ask_on(&command, newest).await
+        self.deliver(asked.key, Parcel { command: &command, plan: Some(asked.plan), newest, asking: false })
+            .await
+    }
+
+    /// Sends something to the server that has a key, wherever a cluster sends it.
+    async fn deliver(&self, key: &str, mut parcel: Parcel<'_>) -> Result<Option<Value>, RedisError> {
+        let began = Instant::now();
+        let mut node = self.node_of(key);
+        loop {
+            let error = match node.send(parcel, &self.made).await {
+                Err(error) if self.is_cluster() => error,
+                decided => return decided,
+            };
+            parcel.asking = false;
+            match error.redirect_node().and_then(|(address, _)| address.rsplit_once(':')) {
+                Some((host, port)) if began.elapsed() < self.patience => {
+                    let Ok(port) = port.parse() else { return Err(error) };
+                    parcel.asking = error.kind() == ErrorKind::Server(ServerErrorKind::Ask);
+                    let host = if host.is_empty() { node.host() } else { host.to_owned() };
+                    node = self.node_at(&host, port)?;
+                    if !parcel.asking {
+                        self.survey().await?;
+                    }
+                }
+                None if is_passing(&error) && began.elapsed() < self.patience => {
+                    tokio::time::sleep(ASK_AGAIN).await;
+                    self.survey().await?;
+                    node = self.node_of(key);
+                }
+                _ => return Err(error),
             }
-            other => other,
         }
     }
 
@@ -135,24 +248,30 @@ impl Link {
         turns: &Turns,
         changed: &tokio::sync::Notify,
     ) {
-        loop {
-            if let Err(e) = self.hear_once(wakes, changes, turns, changed).await {
+        for nth in 0.. {
+            if let Err(e) = self.hear_once(nth, wakes, changes, turns, changed).await {
                 tracing::debug!(error = %e, "gates: wake-ups are not heard, timers go on");
             }
             tokio::time::sleep(HEAR_AGAIN).await;
         }
     }
 
+    /// On any server: what is said at one is heard at all of a cluster.
     async fn hear_once(
         &self,
+        nth: usize,
         wakes: &str,
         changes: &str,
         turns: &Turns,
         changed: &tokio::sync::Notify,
     ) -> Result<(), RedisError> {
-        let mut heard = self.client.get_async_pubsub().await?;
+        let owners = self.owners();
+        let client: &Client = &owners[nth % owners.len()].client;
+        let mut heard = client.get_async_pubsub().await?;
         heard.subscribe(&[wakes, changes][..]).await?;
         changed.notify_one();
+        // Whatever was said before this was not heard.
+        turns.wake_all();
         let mut messages = pin!(heard.into_on_message());
         while let Some(message) = std::future::poll_fn(|cx| messages.as_mut().poll_next(cx)).await {
             if message.get_channel_name() == changes {
@@ -164,5 +283,52 @@ impl Link {
             turns.wake(&holders);
         }
         Ok(())
+    }
+}
+
+fn plain(command: &Cmd) -> Parcel<'_> {
+    Parcel { command, plan: None, newest: usize::MAX, asking: false }
+}
+
+/// Whether a cluster will answer otherwise in a moment: it moves a slot, or a server has gone and another takes its place.
+fn is_passing(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::Server(
+            ServerErrorKind::TryAgain
+            | ServerErrorKind::ClusterDown
+            | ServerErrorKind::MasterDown
+            | ServerErrorKind::ReadOnly,
+        ) => true,
+        ErrorKind::Server(_) => error.detail().is_some_and(|d| d.contains("non local key")),
+        _ => error.is_io_error() || error.is_connection_dropped(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_one_server_or_several() {
+        let hosts = |url| seeds(url).unwrap().iter().filter_map(host_and_port).collect::<Vec<_>>();
+        assert_eq!(hosts("redis://localhost"), [("localhost".to_owned(), 6_379)]);
+        let two = hosts("redis://me:s%40cret@a:7000,b:7001/0");
+        assert_eq!(two, [("a".to_owned(), 7_000), ("b".to_owned(), 7_001)]);
+        assert!(
+            seeds("redis://me:secret@a,b/0")
+                .unwrap()
+                .iter()
+                .all(|s| s.redis_settings().username() == Some("me"))
+        );
+    }
+
+    #[test]
+    fn a_bad_address_is_told_without_its_password() {
+        for bad in ["localhost:6379", "redis://me:secret@host:port", "http://me:secret@host"] {
+            let error = seeds(bad).unwrap_err();
+            assert_eq!(error.code().id, "TG2021");
+            let text = error.to_string();
+            assert!(text.contains("write redis://") && !text.contains("secret"), "{text}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use tidegate_core::gates::{
 
 use super::link::unreachable;
 use super::plan::Plan;
+use super::scripts::Operation;
 use super::{Domain, Inner, RedisGates, flag, reply};
 use crate::GatesError;
 use crate::operations::{Change, DomainUsage, GateOperations, Note, Released, Switch};
@@ -30,7 +31,7 @@ fn written<T: serde::Serialize>(value: &T) -> Result<String, GatesError> {
 }
 
 impl Inner {
-    /// Runs an operator's script on one partition.
+    /// Runs an operator's function on one partition.
     async fn operate(
         &self,
         domain: &Arc<Domain>,
@@ -41,7 +42,7 @@ impl Inner {
     ) -> Result<Value, GatesError> {
         let mut all: Vec<&[u8]> = vec![what.as_bytes(), key.as_bytes()];
         all.extend(arguments);
-        self.run(&domain.plan.scripts.operate, domain, partition, now, &all).await
+        self.run(Operation::Operate, domain, partition, now, &all).await
     }
 
     /// The switches of a domain, as far as its gates still exist.
@@ -51,8 +52,9 @@ impl Inner {
         plan: &Plan,
     ) -> Result<BTreeMap<String, Switch>, GatesError> {
         let mut ask = redis::cmd("HVALS");
-        ask.arg(self.record_key(name, "switches"));
-        let texts: Vec<String> = read(self.link.ask(&ask).await.map_err(unreachable)?)?;
+        let key = self.record_key(name, "switches");
+        ask.arg(&key);
+        let texts: Vec<String> = read(self.link.ask(&key, &ask).await.map_err(unreachable)?)?;
         let mut off = BTreeMap::new();
         for text in texts {
             let switch: Switch =
@@ -100,7 +102,7 @@ impl Inner {
         let mut keep = redis::cmd("EXPIRE");
         keep.arg(&key).arg(RECORDS_LAST);
         for command in [push, trim, keep] {
-            self.link.ask(&command).await.map_err(unreachable)?;
+            self.link.ask(&key, &command).await.map_err(unreachable)?;
         }
         Ok(())
     }
@@ -280,16 +282,16 @@ impl GateOperations for RedisGates {
             if off {
                 change.arg(written(&Switch { gate, at, note: note.clone() })?);
             }
-            inner.link.ask(&change).await.map_err(unreachable)?;
+            inner.link.ask(&key, &change).await.map_err(unreachable)?;
         }
         let mut keep = redis::cmd("EXPIRE");
         keep.arg(&key).arg(RECORDS_LAST);
-        inner.link.ask(&keep).await.map_err(unreachable)?;
+        inner.link.ask(&key, &keep).await.map_err(unreachable)?;
         let now_off = inner.switches_of(domain, &known.plan).await?;
         inner.adopt(domain, now_off.clone())?;
         let mut tell = redis::cmd("PUBLISH");
         tell.arg(inner.changes_channel()).arg(domain);
-        inner.link.ask(&tell).await.map_err(unreachable)?;
+        inner.link.ask(&key, &tell).await.map_err(unreachable)?;
         Ok(now_off.into_values().collect())
     }
 
@@ -297,8 +299,9 @@ impl GateOperations for RedisGates {
         let inner = &*self.inner;
         inner.known(domain)?;
         let mut ask = redis::cmd("LRANGE");
-        ask.arg(inner.record_key(domain, "changes")).arg(0).arg(-1);
-        let texts: Vec<String> = read(inner.link.ask(&ask).await.map_err(unreachable)?)?;
+        let key = inner.record_key(domain, "changes");
+        ask.arg(&key).arg(0).arg(-1);
+        let texts: Vec<String> = read(inner.link.ask(&key, &ask).await.map_err(unreachable)?)?;
         texts
             .iter()
             .map(|t| serde_json::from_str(t).map_err(|e| GatesError::Corrupt(e.to_string())))

@@ -1,14 +1,11 @@
-//! A gate set as the scripts want it: numbers in the gates' own units, scopes with their relations, as a table at the head of
-//! each script. Read once per set by the server, instead of once per call: an argument would cost more than the decision.
+//! A gate set as the functions want it: numbers in the gates' own units, scopes with their relations, as JSON. The server reads
+//! it once per set, under a name, instead of once per call: an argument would cost more than the decision.
 
-use std::sync::Arc;
-
+use serde_json::{Value, json};
 use tidegate_core::gates::config::{GateSet, Kind, Window};
 use tidegate_core::gates::{
     Compiled, Gate, MAX_LEVELS, Micros, PARTS, Part, Points, SECOND, Unit, hash_bytes,
 };
-
-use super::scripts::{Library, Scripts};
 
 /// Most units of a window whose instants are kept one by one, and ticks where they are not.
 const EXACT_UP_TO: i64 = 10_000;
@@ -35,11 +32,13 @@ pub(super) struct Plan {
     gates: Vec<(usize, i64)>,
     /// Seconds after which an untouched key may go.
     pub(super) ttl: i64,
-    pub(super) scripts: Arc<Scripts>,
+    /// The name that the functions know the set by, and the set.
+    pub(super) name: String,
+    pub(super) definition: String,
 }
 
 impl Plan {
-    pub(super) fn new(compiled: Compiled, library: &Library) -> Self {
+    pub(super) fn new(compiled: Compiled) -> Self {
         let mut scopes: Vec<Scope> = Vec::new();
         let mut gates = Vec::new();
         for gate in &compiled.set().gates {
@@ -51,8 +50,9 @@ impl Plan {
         let kinds = set.gates.iter().flat_map(|g| g.overrides.values().chain([&g.gate]));
         let longest = kinds.map(memory).chain([set.quarantine.0, set.line.max_wait.0]).max().unwrap_or(0);
         let ttl = (longest + SHORTEST_LIFE) / SECOND;
-        let mut new = Self { compiled, scopes, gates, ttl, scripts: Arc::default() };
-        new.scripts = library.of(&new.table());
+        let mut new = Self { compiled, scopes, gates, ttl, name: String::new(), definition: String::new() };
+        new.definition = new.describe().to_string();
+        new.name = format!("{:016x}", hash_bytes(new.definition.as_bytes()));
         new
     }
 
@@ -71,57 +71,54 @@ impl Plan {
         priority.clamp(1, self.set().line.levels) - 1
     }
 
-    /// The set as a table of Lua, to stand at the head of the scripts.
-    fn table(&self) -> String {
+    fn describe(&self) -> Value {
         let (set, line) = (self.set(), &self.set().line);
         let step = if line.ageing { line.max_wait.0 / i64::from(line.levels) } else { NO_AGEING };
         let gates = set.gates.iter().zip(&self.gates).map(|(gate, (scope, id))| {
-            let overrides = gate.overrides.iter().map(|(key, kind)| (key.as_str(), rule(kind)));
-            let overrides = if gate.overrides.is_empty() { truth(false) } else { table(overrides) };
-            table([
-                ("s", number(*scope as i64 + 1)),
-                ("id", number(*id)),
-                ("name", quoted(&gate.name)),
-                ("k", quoted(kind_name(&gate.gate))),
-                ("off", truth(false)),
-                ("r", rule(&gate.gate)),
-                ("o", overrides),
-            ])
+            let overrides: serde_json::Map<String, Value> =
+                gate.overrides.iter().map(|(key, kind)| (key.clone(), rule(kind))).collect();
+            json!({
+                "s": scope + 1,
+                "id": id,
+                "name": gate.name,
+                "k": kind_name(&gate.gate),
+                "r": rule(&gate.gate),
+                "o": if overrides.is_empty() { json!(false) } else { json!(overrides) },
+            })
         });
-        table([
-            ("step", number(step)),
-            ("max_wait", number(line.max_wait.0)),
-            ("max", number(line.max.into())),
-            ("grace", number(line.grace.0)),
-            ("quantum", number(set.fair.as_ref().map_or(0, |f| f.quantum.0))),
-            ("quarantine", number(set.quarantine.0)),
-            ("use_by", number(set.use_by.0)),
-            ("ttl", number(self.ttl)),
-            ("scopes", list((0..self.scopes.len()).map(|s| self.scope(s)))),
-            ("gates", list(gates)),
-        ])
+        json!({
+            "step": step,
+            "max_wait": line.max_wait.0,
+            "max": line.max,
+            "grace": line.grace.0,
+            "quantum": set.fair.as_ref().map_or(0, |f| f.quantum.0),
+            "quarantine": set.quarantine.0,
+            "use_by": set.use_by.0,
+            "ttl": self.ttl,
+            "scopes": (0..self.scopes.len()).map(|s| self.scope(s)).collect::<Vec<_>>(),
+            "gates": gates.collect::<Vec<_>>(),
+        })
     }
 
-    fn scope(&self, s: usize) -> String {
+    fn scope(&self, s: usize) -> Value {
         let scope = &self.scopes[s];
         let here =
             || self.set().gates.iter().zip(&self.gates).filter(|(_, (at, _))| *at == s).map(|(g, _)| &g.gate);
         let narrower = (0..self.scopes.len()).filter(|n| *n != s && is_narrower(&self.scopes[*n], scope));
         let parts = (0..PARTS).filter(|i| scope.mask & (1 << i) != 0);
-        let only = scope.only.iter().map(|endpoint| (endpoint.as_str(), truth(true)));
-        table([
-            ("id", quoted(&scope.id)),
-            ("root", truth(scope.mask == self.compiled.split())),
-            ("fair", truth(self.set().fair.is_some() && scope.mask & (1 << Part::Tenant as u8) == 0)),
-            ("pool", truth(here().any(|k| matches!(k, Kind::Slots(_) | Kind::Lock(_))))),
-            (
-                "other",
-                truth(here().any(|k| matches!(k, Kind::Reported(_) | Kind::Breaker(_) | Kind::Quota(_)))),
-            ),
-            ("parts", list(parts.map(|i| number(i as i64 + 1)))),
-            ("narrower", list(narrower.map(|n| number(n as i64 + 1)))),
-            ("only", if scope.only.is_empty() { truth(false) } else { table(only) }),
-        ])
+        let only: serde_json::Map<String, Value> =
+            scope.only.iter().map(|endpoint| (endpoint.clone(), json!(true))).collect();
+        json!({
+            "id": scope.id,
+            "number": hash_bytes(scope.id.as_bytes()) >> 12,
+            "root": scope.mask == self.compiled.split(),
+            "fair": self.set().fair.is_some() && scope.mask & (1 << Part::Tenant as u8) == 0,
+            "pool": here().any(|k| matches!(k, Kind::Slots(_) | Kind::Lock(_))),
+            "other": here().any(|k| matches!(k, Kind::Reported(_) | Kind::Breaker(_) | Kind::Quota(_))),
+            "parts": parts.map(|i| i + 1).collect::<Vec<_>>(),
+            "narrower": narrower.map(|n| n + 1).collect::<Vec<_>>(),
+            "only": if only.is_empty() { json!(false) } else { json!(only) },
+        })
     }
 }
 
@@ -189,84 +186,52 @@ fn scale(unit: Unit) -> i64 {
     if unit == Unit::Cost { 1_000 } else { 1 }
 }
 
-fn number(n: i64) -> String {
-    n.to_string()
-}
-
-fn truth(is: bool) -> String {
-    is.to_string()
-}
-
-/// A text of Lua: whatever is no letter or digit is written as its number.
-fn quoted(text: &str) -> String {
-    let inner: String = text
-        .bytes()
-        .map(|b| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("\\{b:03}") })
-        .collect();
-    format!("'{inner}'")
-}
-
-fn list(items: impl Iterator<Item = String>) -> String {
-    format!("{{{}}}", items.collect::<Vec<_>>().join(","))
-}
-
-fn table<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
-    list(pairs.into_iter().map(|(key, value)| format!("[{}]={value}", quoted(key))))
-}
-
-fn window(max: i64, every: Micros, unit: Unit) -> String {
+fn window(max: i64, every: Micros, unit: Unit) -> Value {
     let exact = unit == Unit::Calls && max <= EXACT_UP_TO;
-    table([
-        ("max", number(max)),
-        ("every", number(every)),
-        ("grain", number(if exact { 1 } else { (every + TICKS - 1) / TICKS })),
-        ("unit", number(i64::from(unit == Unit::Cost))),
-    ])
+    let grain = if exact { 1 } else { (every + TICKS - 1) / TICKS };
+    // Every entry is worth a unit at least, and ticks of a window are at most two more than it is long.
+    let ring = if exact { max } else { TICKS + 2 };
+    json!({ "max": max, "every": every, "grain": grain, "ring": ring, "unit": i64::from(unit == Unit::Cost) })
 }
 
-fn rule(kind: &Kind) -> String {
+fn rule(kind: &Kind) -> Value {
     match kind {
-        Kind::Smooth(s) => table([
-            ("rate", number(s.rate * scale(s.unit))),
-            ("every", number(s.every.0)),
-            ("burst", number(s.burst * scale(s.unit))),
-            ("unit", number(i64::from(s.unit == Unit::Cost))),
-        ]),
+        Kind::Smooth(s) => json!({
+            "rate": s.rate * scale(s.unit),
+            "every": s.every.0,
+            "burst": s.burst * scale(s.unit),
+            "unit": i64::from(s.unit == Unit::Cost),
+        }),
         Kind::Window(Window { max, every, unit }) => window(max * scale(*unit), every.0, *unit),
-        Kind::Reported(r) => table([
-            ("capacity", number(milli(r.capacity))),
-            ("rate", number(milli(r.restore_per_s))),
-            ("known", truth(r.known)),
-        ]),
+        Kind::Reported(r) => {
+            json!({ "capacity": milli(r.capacity), "rate": milli(r.restore_per_s), "known": r.known })
+        }
         Kind::Slots(s) => {
-            let mut pairs = vec![("limit", number(s.limit.into())), ("poll", number(s.poll.0))];
+            let mut rule = json!({ "limit": s.limit, "poll": s.poll.0 });
             if !s.reserved.is_empty() {
                 let kept = |priority| s.reserved.get(&priority).copied().unwrap_or(0);
-                pairs.push(("reserved", list((1..=MAX_LEVELS as u8).map(|p| number(kept(p).into())))));
+                rule["reserved"] = (1..=MAX_LEVELS as u8).map(kept).collect();
             }
             if let Some(a) = &s.adaptive {
-                pairs.push(("floor", number(a.floor.into())));
-                pairs.push(("ceiling", number(a.ceiling.into())));
-                pairs.push(("backoff", number((a.backoff * 1_000.0).round() as i64)));
+                rule["floor"] = a.floor.into();
+                rule["ceiling"] = a.ceiling.into();
+                rule["backoff"] = ((a.backoff * 1_000.0).round() as i64).into();
             }
-            table(pairs)
+            rule
         }
-        Kind::Lock(l) => table([("limit", number(1)), ("poll", number(l.poll.0)), ("lock", truth(true))]),
-        Kind::Breaker(b) => table([
-            ("failures", number(b.failures.into())),
-            ("ratio", b.ratio.map_or_else(|| truth(false), |r| number((r * 1_000.0).round() as i64))),
-            ("half", number(b.window.0 / 2)),
-            ("open", number(b.open.0)),
-            ("probes", number(b.probes.into())),
-            ("ramp", number(b.ramp.0)),
-        ]),
-        Kind::Quota(q) => table([
-            ("slots", q.slots.map_or_else(|| truth(false), |n| number(n.into()))),
-            ("hoarding", number(q.hoarding.into())),
-            (
-                "window",
-                q.cost.as_ref().map_or_else(|| truth(false), |c| window(milli(c.max), c.every.0, Unit::Cost)),
-            ),
-        ]),
+        Kind::Lock(l) => json!({ "limit": 1, "poll": l.poll.0, "lock": true }),
+        Kind::Breaker(b) => json!({
+            "failures": b.failures,
+            "ratio": b.ratio.map_or(json!(false), |r| json!((r * 1_000.0).round() as i64)),
+            "half": b.window.0 / 2,
+            "open": b.open.0,
+            "probes": b.probes,
+            "ramp": b.ramp.0,
+        }),
+        Kind::Quota(q) => json!({
+            "slots": q.slots.map_or(json!(false), |n| json!(n)),
+            "hoarding": q.hoarding,
+            "window": q.cost.as_ref().map_or(json!(false), |c| window(milli(c.max), c.every.0, Unit::Cost)),
+        }),
     }
 }

@@ -1,75 +1,70 @@
-//! The scripts: one file per operation, behind the parts that they share and the table of a set of gates.
+//! The library of functions: one file per operation, behind the parts that they share. It is the same for all sets of gates; a
+//! set is defined once per server, under a name made of its contents.
 //!
-//! Domains with equal sets share their scripts. A server keeps those of old sets until it is restarted, about 300 kB for each
-//! set that it has ever seen, as text alone.
+//! A server keeps the library through restarts and passes it on to its replicas. Libraries of other versions stand beside it
+//! under names of their own, about 60 kB each, until somebody deletes them.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt::Write as _;
+use std::sync::LazyLock;
 
-use redis::Script;
+use tidegate_core::gates::hash_bytes;
 
-/// A script, ready to be named by its hash.
-#[derive(Debug, Default)]
-pub(super) struct Operation {
-    pub(super) code: String,
-    pub(super) hash: String,
-}
-
-/// The scripts of a set.
-#[derive(Debug, Default)]
-pub(super) struct Scripts {
-    pub(super) admit: Operation,
-    pub(super) settle: Operation,
-    pub(super) renew: Operation,
-    pub(super) cancel_wait: Operation,
-    pub(super) expire: Operation,
-    pub(super) operate: Operation,
-}
-
-const SHARED: &str = concat!(
+/// What all operations share.
+const SHARED: [&str; 6] = [
     include_str!("../../lua/prelude.lua"),
     include_str!("../../lua/rates.lua"),
     include_str!("../../lua/holds.lua"),
     include_str!("../../lua/line.lua"),
     include_str!("../../lua/leases.lua"),
-);
+    include_str!("../../lua/quick.lua"),
+];
 
-impl Scripts {
-    fn new(table: &str) -> Self {
-        let make = |operation: &str| {
-            let code = format!("local C = {table}\n{SHARED}{operation}");
-            let hash = Script::new(&code).get_hash().to_owned();
-            Operation { code, hash }
-        };
-        Self {
-            admit: make(include_str!("../../lua/admit.lua")),
-            settle: make(include_str!("../../lua/settle.lua")),
-            renew: make(include_str!("../../lua/renew.lua")),
-            cancel_wait: make(include_str!("../../lua/cancel_wait.lua")),
-            expire: make(include_str!("../../lua/expire.lua")),
-            operate: make(include_str!("../../lua/operate.lua")),
-        }
-    }
+const OPERATIONS: [&str; 7] = [
+    include_str!("../../lua/define.lua"),
+    include_str!("../../lua/admit.lua"),
+    include_str!("../../lua/settle.lua"),
+    include_str!("../../lua/renew.lua"),
+    include_str!("../../lua/cancel_wait.lua"),
+    include_str!("../../lua/expire.lua"),
+    include_str!("../../lua/operate.lua"),
+];
+
+/// An operation, by the name of its function.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Operation {
+    Define,
+    Admit,
+    Settle,
+    Renew,
+    CancelWait,
+    Expire,
+    Operate,
 }
 
-/// Scripts by the table of their set.
-#[derive(Debug, Default)]
-pub(super) struct Library(Mutex<HashMap<String, Arc<Scripts>>>);
+/// The library, ready to be loaded.
+#[derive(Debug)]
+pub(super) struct Library {
+    pub(super) code: String,
+    functions: [String; 7],
+}
 
-/// Most sets whose scripts are shared between domains; beyond it they are made anew.
-const SHARED_SETS: usize = 200;
+pub(super) static LIBRARY: LazyLock<Library> = LazyLock::new(Library::new);
 
 impl Library {
-    pub(super) fn of(&self, table: &str) -> Arc<Scripts> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(there) = known.get(table) {
-            return there.clone();
+    fn new() -> Self {
+        let mut body = SHARED.concat();
+        for operation in OPERATIONS {
+            // Each in a scope of its own: what an operation calls itself is nobody else's business.
+            let _ = write!(body, "do\n{operation}end\n");
         }
-        if known.len() >= SHARED_SETS {
-            known.clear();
-        }
-        let new = Arc::new(Scripts::new(table));
-        known.insert(table.to_owned(), new.clone());
-        new
+        let name = format!("tidegate_{:016x}", hash_bytes(body.as_bytes()));
+        let code = format!("#!lua name={name}\nlocal LIBRARY = '{name}_'\n{body}");
+        let function = |operation: &str| format!("{name}_{operation}");
+        let names = ["define", "admit", "settle", "renew", "cancel_wait", "expire", "operate"];
+        Self { code, functions: names.map(function) }
+    }
+
+    pub(super) fn function(&self, operation: Operation) -> &str {
+        &self.functions[operation as usize]
     }
 }
