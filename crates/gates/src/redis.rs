@@ -436,6 +436,10 @@ impl Gates for RedisGates {
         self.inner.clock()
     }
 
+    fn generation(&self) -> u64 {
+        self.inner.link.generation()
+    }
+
     fn turn(&self, holder: &Holder) -> Turn {
         self.inner.turns.register(holder)
     }

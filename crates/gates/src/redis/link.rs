@@ -4,13 +4,13 @@
 //! answer again. So what failed because a connection broke is tried once more on a new one.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_core::Stream as _;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
-use tidegate_core::gates::Holder;
+use tidegate_core::gates::{Holder, hash_bytes};
 
 use super::scripts::Operation;
 use crate::{GatesError, Turns};
@@ -26,6 +26,8 @@ pub(super) struct Link {
     shared: Vec<tokio::sync::Mutex<Option<(usize, MultiplexedConnection)>>>,
     next: AtomicUsize,
     made: AtomicUsize,
+    /// Which run of which server the newest connection belongs to.
+    generation: AtomicU64,
 }
 
 impl std::fmt::Debug for Link {
@@ -46,7 +48,14 @@ impl Link {
             .set_connection_timeout(Some(patience))
             .set_response_timeout(Some(patience));
         let shared = (0..connections.max(1)).map(|_| tokio::sync::Mutex::default()).collect();
-        Ok(Self { client, config, shared, next: AtomicUsize::new(0), made: AtomicUsize::new(0) })
+        Ok(Self {
+            client,
+            config,
+            shared,
+            next: AtomicUsize::new(0),
+            made: AtomicUsize::new(0),
+            generation: AtomicU64::new(0),
+        })
     }
 
     /// How many connections were made so far: a higher number means that the server may be another one.
@@ -54,12 +63,20 @@ impl Link {
         self.made.load(Ordering::Acquire)
     }
 
+    /// Which run of which server is asked.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
     async fn connection(&self, slot: usize) -> Result<(usize, MultiplexedConnection), RedisError> {
         let mut shared = self.shared[slot].lock().await;
         if let Some(there) = &*shared {
             return Ok(there.clone());
         }
-        let new = self.client.get_multiplexed_async_connection_with_config(&self.config).await?;
+        let mut new = self.client.get_multiplexed_async_connection_with_config(&self.config).await?;
+        let told: String = redis::cmd("INFO").arg("server").query_async(&mut new).await?;
+        let run = super::info(&told, "run_id").unwrap_or_default();
+        self.generation.store(hash_bytes(run.as_bytes()), Ordering::Release);
         let made = self.made.fetch_add(1, Ordering::AcqRel) + 1;
         *shared = Some((made, new.clone()));
         Ok((made, new))
@@ -87,7 +104,14 @@ impl Link {
                 return Ok(None);
             }
             let error = match connection.send_packed_command(command).await {
-                Ok(Value::ServerError(e)) => return Err(e.into()),
+                Ok(Value::ServerError(e)) => {
+                    let error = RedisError::from(e);
+                    if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
+                        // It has become a replica; a new connection may lead to the new primary.
+                        self.forget(slot, made).await;
+                    }
+                    return Err(error);
+                }
                 Ok(value) => return Ok(Some(value)),
                 Err(e) => e,
             };
