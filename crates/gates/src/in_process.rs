@@ -102,8 +102,12 @@ impl InProcess {
 
     /// Sets the gates of a domain.
     pub fn configure_now(&self, domain: &str, set: GateSet) -> Result<(), GatesError> {
+        self.configure_at(self.clock(), domain, set)
+    }
+
+    /// The same, at this time of another clock that all operations go by.
+    pub(crate) fn configure_at(&self, now: Micros, domain: &str, set: GateSet) -> Result<(), GatesError> {
         let set = Compiled::new(set)?;
-        let now = self.clock();
         let mut domains = self.domains.write().unwrap_or_else(PoisonError::into_inner);
         match domains.get_mut(domain) {
             None => {

@@ -71,12 +71,12 @@ impl Domain {
     }
 
     /// The same domain with other gates.
-    pub(super) fn with(&self, set: GateSet, seat: Seat) -> Self {
+    pub(super) fn with(&self, now: Micros, set: GateSet, seat: Seat) -> Self {
         let mut books = std::mem::take(&mut *self.books());
         if let Some(model) = &books.model {
             // A model is short-lived: with other keys in common it would have to be split anew, so it starts afresh.
             let share = Share::new(&set, seat);
-            if model.gates.configure_now(&self.name, share.set).is_err() {
+            if model.gates.configure_at(now, &self.name, share.set).is_err() {
                 books.model = None;
             }
         }
@@ -119,14 +119,14 @@ impl Domain {
             return Ok(there.clone());
         }
         let (gates, share) = (InProcess::with_turns(turns.clone()), Share::new(&self.set, seat));
-        gates.configure_now(&self.name, share.whole.clone())?;
+        gates.configure_at(now, &self.name, share.whole.clone())?;
         let mut taken = Vec::new();
         for (holder, held) in &books.held {
             if let Some(permit) = gates.adopt_now(now, &held.call)? {
                 taken.push((*holder, permit));
             }
         }
-        gates.configure_now(&self.name, share.set.clone())?;
+        gates.configure_at(now, &self.name, share.set.clone())?;
         let model = Arc::new(Model { gates, share, returned: AtomicI64::new(Micros::MAX) });
         for (holder, permit) in taken {
             if let Some(held) = books.held.get_mut(&holder) {

@@ -28,7 +28,7 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
         let seat = lock(&inner.census).seat();
         let mut domains = inner.domains.write().unwrap_or_else(PoisonError::into_inner);
         let new = match domains.get(domain) {
-            Some(known) => known.with(set, seat),
+            Some(known) => known.with(inner.backend.clock(), set, seat),
             None => Domain::new(domain, set),
         };
         domains.insert(domain.into(), Arc::new(new));

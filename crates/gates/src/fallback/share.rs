@@ -273,7 +273,7 @@ mod tests {
     fn every_share_of_every_kind_is_an_acceptable_set() {
         let kinds = || {
             [
-                Kind::Smooth(Smooth { rate: 9, every: Span::secs(86_400), burst: 5_000, unit: Unit::Cost }),
+                Kind::Smooth(Smooth { rate: 9, every: Span::secs(3_600), burst: 500, unit: Unit::Cost }),
                 Kind::Window(Window { max: 3, every: Span::secs(60), unit: Unit::Calls }),
                 Kind::Reported(Reported { capacity: 1_000.0, restore_per_s: 50.0, known: true }),
                 Kind::Slots(Slots {
