@@ -260,6 +260,11 @@ fn permit(reply: Admission) -> Permit {
     }
 }
 
+/// It is admitted, and holds what it has until its lease ends.
+fn passes(reply: Admission) {
+    assert!(matches!(reply, Admission::Admitted(_)), "{reply:?}");
+}
+
 fn because(reply: Admission) -> Because {
     match reply {
         Admission::Wait(wait) => wait.because,
@@ -371,7 +376,7 @@ async fn a_pool_counts_what_the_backend_gave_out() {
     assert_eq!(reply, Because::Slots { used: 6, limit: 2 }, "it has more than its share already");
     let other = &fleet.members[3];
     for n in 10..12 {
-        permit(other.admit(None, &call(n)).await.unwrap());
+        passes(other.admit(None, &call(n)).await.unwrap());
     }
     assert!(matches!(
         because(other.admit(None, &call(12)).await.unwrap()),
@@ -380,7 +385,7 @@ async fn a_pool_counts_what_the_backend_gave_out() {
     for held in permits.drain(..5) {
         one.settle(None, &held, &ok()).await.unwrap();
     }
-    permit(one.admit(None, &call(9)).await.unwrap());
+    passes(one.admit(None, &call(9)).await.unwrap());
     // What was settled meanwhile is told to the backend when it is back.
     fleet.server.is(Mood::Fine);
     while one.counters().settled_late < 5 {
@@ -401,14 +406,14 @@ async fn a_lock_waits_for_the_backend_and_its_holder_stops_in_time() {
     let held = permit(fleet.members[0].admit(None, &asks(1)).await.unwrap());
     *fleet.links[0].own.lock().unwrap() = Some(Mood::Down);
     assert_eq!(because(fleet.members[0].admit(None, &asks(2)).await.unwrap()), Because::BackendAway);
-    permit(fleet.members[0].admit(None, &call(3)).await.unwrap());
+    passes(fleet.members[0].admit(None, &call(3)).await.unwrap());
     sleep(Duration::from_secs(2)).await;
     let renewed = fleet.members[0].renew(None, &held).await.unwrap();
     assert_eq!(renewed, Renewal::Renewed { expires_at: held.expires_at }, "no longer than the backend said");
     assert_eq!(because(fleet.members[1].admit(None, &asks(4)).await.unwrap()), Because::Locked);
     sleep(Duration::from_micros((held.expires_at - fleet.links[0].now()) as u64)).await;
     assert_eq!(fleet.members[0].renew(None, &held).await.unwrap(), Renewal::Gone);
-    permit(fleet.members[1].admit(None, &asks(5)).await.unwrap());
+    passes(fleet.members[1].admit(None, &asks(5)).await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -424,19 +429,19 @@ async fn a_lock_that_the_backend_forgot_is_not_given_out_twice() {
     assert!(matches!(fleet.members[0].renew(None, &held).await.unwrap(), Renewal::Renewed { .. }));
     fleet.members[0].settle(None, &held, &ok()).await.unwrap();
     fleet.all_are_normal().await;
-    permit(fleet.members[1].admit(None, &call(30)).await.unwrap());
+    passes(fleet.members[1].admit(None, &call(30)).await.unwrap());
     assert!(fleet.members.iter().all(|m| m.counters().losses == 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_whose_holder_never_says_it_is_clear_is_given_out_after_the_lease() {
     let fleet = fleet(2, GateSet::of(vec![Gate::new("lock", Kind::Lock(Lock::default()))])).await;
-    permit(fleet.members[0].admit(None, &call(1)).await.unwrap());
+    passes(fleet.members[0].admit(None, &call(1)).await.unwrap());
     *fleet.links[0].own.lock().unwrap() = Some(Mood::Down);
     fleet.server.lose_everything();
     let lost = Instant::now();
     let reply = admitted(&*fleet.members[1], call(2)).await.unwrap();
-    permit(reply);
+    passes(reply);
     let waited = lost.elapsed();
     assert!(waited >= Duration::from_secs(30), "{waited:?}");
     assert!(waited < Duration::from_secs(36), "{waited:?}");
@@ -450,7 +455,7 @@ async fn a_slow_backend_is_spared_and_one_that_is_too_slow_is_left() {
     assert!(fleet.members[0].health().stretch > 1);
     fleet.server.is(Mood::Takes(Duration::from_millis(2_500)));
     let asked = Instant::now();
-    permit(fleet.members[0].admit(None, &call(1)).await.unwrap());
+    passes(fleet.members[0].admit(None, &call(1)).await.unwrap());
     assert!(asked.elapsed() <= Duration::from_millis(2_001), "went on by itself: {:?}", asked.elapsed());
     fleet.all_are(BackendState::Away).await;
     fleet.server.is(Mood::Takes(Duration::from_millis(800)));
@@ -468,7 +473,7 @@ async fn a_backend_that_only_reads_is_away() {
     fleet.all_are(BackendState::Away).await;
     assert!(asked.elapsed() < Duration::from_secs(1), "noticed without a call: {:?}", asked.elapsed());
     assert_eq!(fleet.members[0].health().because, Some(Cause::ReadOnly));
-    permit(fleet.members[0].admit(None, &call(1)).await.unwrap());
+    passes(fleet.members[0].admit(None, &call(1)).await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -479,7 +484,7 @@ async fn open_gates_let_pass_and_closed_gates_do_not() {
     let fleet = fleet(2, GateSet::of(vec![open, shut])).await;
     fleet.server.is(Mood::Down);
     for n in 0..10 {
-        permit(fleet.members[0].admit(None, &call(n)).await.unwrap());
+        passes(fleet.members[0].admit(None, &call(n)).await.unwrap());
     }
     let to_shut = Arc::new(Target::new("d").unwrap().with(Part::Endpoint, "shut").unwrap());
     let reply = fleet.members[0].admit(None, &Call::new(to_shut, Holder::number(11))).await.unwrap();
@@ -490,7 +495,7 @@ async fn open_gates_let_pass_and_closed_gates_do_not() {
 async fn leases_that_the_backend_made_unheard_are_ended() {
     let fleet = fleet(2, GateSet::of(vec![Gate::new("slots", Kind::Slots(Slots::of(8)))])).await;
     fleet.server.is(Mood::Mute);
-    permit(fleet.members[0].admit(None, &call(1)).await.unwrap());
+    passes(fleet.members[0].admit(None, &call(1)).await.unwrap());
     fleet.server.is(Mood::Fine);
     assert_eq!(fleet.links[0].holders("d", 9).await.unwrap().len(), 1, "the backend did what it was asked");
     while !fleet.links[0].holders("d", 9).await.unwrap().is_empty() {

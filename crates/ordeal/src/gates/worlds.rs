@@ -1,6 +1,8 @@
 //! The gates that callers go through, and what they promise.
 
-use tidegate_core::gates::config::{Breaker, Lock, Quota, QuotaCost, Reported, Slots, Smooth, Window};
+use tidegate_core::gates::config::{
+    Breaker, LineSettings, Lock, Quota, QuotaCost, Reported, Slots, Smooth, Window,
+};
 use tidegate_core::gates::{Gate, GateSet, Kind, Part, Span, Unit};
 
 /// Domains, in the order of their numbers.
@@ -89,5 +91,7 @@ pub fn set(domain: usize) -> GateSet {
         _ => vec![Gate::new("rate", smooth(BUDGET.0, BUDGET.1, Unit::Calls))],
     };
     let quarantine = if domain == 0 { Span(QUARANTINE) } else { Span(0) };
-    GateSet { quarantine, ..GateSet::of(gates) }
+    // The place of a dead waiter ends within poll and grace: less than the shortest lease that is asked for here.
+    let line = LineSettings { grace: Span::millis(150), ..LineSettings::default() };
+    GateSet { quarantine, line, ..GateSet::of(gates) }
 }

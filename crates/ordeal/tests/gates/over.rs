@@ -137,50 +137,31 @@ fn the_judge_finds_a_log_that_was_falsified() {
     caller.kill();
     let honest = record(dir.path());
     judge("honest", &honest);
-    let refused = |what: &str, change: &dyn Fn(&mut Vec<Seen>)| {
-        let mut falsified = honest.clone();
-        change(&mut falsified.calls);
-        let judged = std::panic::catch_unwind(|| judge(what, &falsified));
-        assert!(judged.is_err(), "not found: {what}");
-    };
     let first = *honest.calls.iter().find(|c| c.domain == 0).unwrap();
-    refused("13 at a time", &|calls| {
-        calls.extend((0..13).map(|n| Seen { tenant: n, admitted: n * 9_000_000, ..first }));
-    });
-    refused("61 admissions in half a second", &|calls| {
-        calls.extend((0..61).map(|n| Seen {
-            start: n * 9_000_000,
-            end: Some(n * 9_000_000),
-            tenant: n,
-            cost: 0,
-            ..first
-        }));
-    });
-    refused("a burst of cost", &|calls| {
-        calls.push(Seen { start: 0, end: Some(0), tenant: 99, cost: 50_000, ..first });
-    });
-    refused("5 at a time of one tenant", &|calls| {
-        calls.extend((0..5).map(|n| Seen { admitted: n * 9_000_000, cost: 0, ..first }));
-    });
-    refused("two holders of a lock", &|calls| {
-        calls.extend((0..2).map(|n| Seen {
-            admitted: n * 9_000_000,
-            tenant: 90 + n,
-            bulk: true,
-            account: 5,
-            ..first
-        }));
-    });
-    refused("three probes", &|calls| {
-        let fail = |start: i64| Seen {
-            domain: 1,
-            account: -1,
-            start,
-            end: Some(start + 10),
-            failed: Some(start + 20),
-            ..first
-        };
-        calls.extend((0..5).map(fail));
-        calls.extend((0..3).map(|n| fail(900_000 + n)));
-    });
+    let refused = |what: &str, calls: Vec<Seen>| {
+        let falsified = Record { calls, ..Record::default() };
+        let said = std::panic::catch_unwind(|| judge("false", &falsified)).expect_err(what);
+        let said = said.downcast_ref::<String>().unwrap();
+        assert!(said.contains(what), "{what}: {said}");
+    };
+    // Apart from what is false, calls are an hour apart and of tenants that nobody judges.
+    let hour = 3_600_000_000;
+    let apart =
+        |n: i64| Seen { tenant: 90 + n, admitted: n * hour, start: n * hour, end: Some(n * hour), ..first };
+    let together = |n: i64| Seen { start: first.start, end: first.end, ..apart(n) };
+    refused("slots", (0..13).map(together).collect());
+    let admitted = |n: i64| Seen { admitted: 5, cost: 0, ..apart(n) };
+    refused("in a window", (0..61).map(admitted).collect());
+    let started = |n: i64| Seen { start: n * 7_000, end: Some(n * 7_000), cost: 0, ..apart(n) };
+    refused("starts of 60", (0..61).map(started).collect());
+    refused("above the smooth rate", vec![Seen { cost: 40_001, ..apart(0) }]);
+    refused("at a time", (0..5).map(|n| Seen { tenant: 3, ..together(n) }).collect());
+    let costly = |n: i64| Seen { tenant: 3, cost: 30_000, admitted: n * 300_000, ..apart(n) };
+    refused("tenant 3", (0..3).map(costly).collect());
+    refused("have the lock", (0..2).map(|n| Seen { bulk: true, account: 5, ..together(n) }).collect());
+    let fail = |start: i64| {
+        let (end, failed) = (Some(start + 10), Some(start + 20));
+        Seen { domain: 1, account: -1, start, end, failed, ..first }
+    };
+    refused("probes", (0..5).map(fail).chain((0..3).map(|n| fail(900_000 + n))).collect());
 }
