@@ -455,8 +455,9 @@ async fn a_slow_backend_is_spared_and_one_that_is_too_slow_is_left() {
     assert!(fleet.members[0].health().stretch > 1);
     fleet.server.is(Mood::Takes(Duration::from_millis(2_500)));
     let asked = Instant::now();
-    passes(fleet.members[0].admit(None, &call(1)).await.unwrap());
+    let held = permit(fleet.members[0].admit(None, &call(1)).await.unwrap());
     assert!(asked.elapsed() <= Duration::from_millis(2_001), "went on by itself: {:?}", asked.elapsed());
+    assert_eq!(held.admitted_at, fleet.links[0].now(), "admitted now, not when it was asked for");
     fleet.all_are(BackendState::Away).await;
     fleet.server.is(Mood::Takes(Duration::from_millis(800)));
     sleep(Duration::from_secs(10)).await;

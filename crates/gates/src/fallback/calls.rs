@@ -112,6 +112,8 @@ impl<B: Gates + GateOperations> Inner<B> {
             Ok(Admission::Wait(wait)) => Ok(Admission::Wait(wait)),
             Err(GatesError::Unreachable(_)) => {
                 domain.doubt(call);
+                // The answer may have been waited for: what was now is long ago.
+                let now = given.unwrap_or_else(|| self.backend.clock());
                 self.admit_locally(now, &domain, call)
             }
             decided => {

@@ -78,7 +78,8 @@ async fn ordeal<G: Gates + GateOperations + 'static>(gates: G, url: &str, rounds
                 call.target = target(77, false);
                 call.place = true;
                 if let Admission::Admitted(admitted) = admitted(&*calling, call).await.unwrap() {
-                    tokio::time::sleep(Duration::from_millis(3)).await;
+                    // Slow enough to leave the rates room for what is asked for at the end.
+                    tokio::time::sleep(Duration::from_millis(25)).await;
                     calling.settle(None, &admitted.permit, &Outcome::of(End::Ok)).await.unwrap();
                 }
             }
