@@ -97,7 +97,7 @@ fn judge(what: &str, record: &Record) -> String {
 }
 
 fn kills() -> u64 {
-    if soak() { 60 } else { 6 }
+    if soak() { 60 } else { 3 }
 }
 
 #[test]
