@@ -1,5 +1,7 @@
 //! Four processes on one backend that goes away, in virtual time: what they admit without it, and how they come back.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -229,7 +231,7 @@ impl Fleet {
     async fn all_are(&self, state: BackendState) {
         for member in &self.members {
             let mut health = member.watch();
-            let seen = timeout(Duration::from_secs(60), health.wait_for(|h| h.state == state)).await;
+            let seen = timeout(Duration::from_mins(1), health.wait_for(|h| h.state == state)).await;
             assert!(seen.is_ok(), "{:?} is not {state:?}", member.health());
         }
     }

@@ -70,7 +70,7 @@ fn called(dir: &Path, names: &[String], calls: usize) {
         let text = std::fs::read_to_string(dir.join(format!("calls-{name}"))).unwrap_or_default();
         text.lines().filter(|l| l.starts_with("start")).count()
     };
-    until("calls", Duration::from_secs(60), || names.iter().all(|name| lines(name) >= calls));
+    until("calls", Duration::from_mins(1), || names.iter().all(|name| lines(name) >= calls));
 }
 
 fn record(dir: &Path) -> Record {

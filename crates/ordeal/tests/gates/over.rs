@@ -123,7 +123,7 @@ fn in_process_never_admits_more_than_was_promised() {
     for entry in std::fs::read_dir(dir.path()).unwrap() {
         let path = entry.unwrap().path();
         let mut own = Record::default();
-        own.add("one", tidegate_ordeal::read(&path).unwrap());
+        own.add("one", tidegate_ordeal::read(&path).unwrap()).unwrap();
         own.calls.sort_by_key(|c| c.start);
         println!("{}", judge("in process", &own));
     }

@@ -33,7 +33,7 @@ fn call(round: u64, n: u32, bulk: bool) -> Call {
 }
 
 /// Victims die at all steps; says how many were really killed, by step.
-async fn kill_at_every_step(url: &str, dir: &std::path::Path, killed: &mut BTreeMap<u32, u64>) -> Instant {
+fn kill_at_every_step(url: &str, dir: &std::path::Path, killed: &mut BTreeMap<u32, u64>) -> Instant {
     let mut victims: Vec<(u32, Caller)> = (0..STEPS)
         .map(|step| (step, Caller::start(url, dir, &format!("v{step}"), &format!("die:{step}"), 1)))
         .collect();
@@ -85,7 +85,7 @@ async fn ordeal<G: Gates + GateOperations + 'static>(gates: G, url: &str, rounds
             }
             0
         });
-        let died = kill_at_every_step(url, dir.path(), &mut killed).await;
+        let died = kill_at_every_step(url, dir.path(), &mut killed);
         sleep_until(died + LEASE + Duration::from_micros(QUARANTINE as u64)).await;
         stop.store(true, Ordering::Release);
         let called = traffic.await.unwrap();

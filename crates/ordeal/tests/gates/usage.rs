@@ -17,7 +17,7 @@ fn run(plan: &str, calls: usize) -> (Vec<Seen>, i64, i64) {
     called(dir.path(), &names, 20);
     let from = now();
     let before = record(dir.path()).calls.len();
-    crate::until("calls", Duration::from_secs(120), || record(dir.path()).calls.len() >= before + calls);
+    crate::until("calls", Duration::from_mins(2), || record(dir.path()).calls.len() >= before + calls);
     let to = now();
     drop(callers);
     (record(dir.path()).calls, from, to)
