@@ -296,7 +296,9 @@ mod tests {
                     kinds().into_iter().enumerate().map(|(i, k)| Gate::new(&format!("g{i}"), k)).collect();
                 let share = Share::new(&GateSet::of(gates), Seat { processes, rank });
                 assert_eq!(share.set.check(), Ok(()), "{processes} processes, rank {rank}");
-                assert_eq!(share.memory, LONGEST_MEMORY);
+                // The last of a thousand have no part of the rates with a long memory.
+                let memory = if rank < 3 { LONGEST_MEMORY } else { 20 * SECOND };
+                assert!((memory..=LONGEST_MEMORY).contains(&share.memory));
             }
         }
     }
