@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use tidegate_core::gates::{
-    Admission, Call, Compiled, Freed, GateSet, Holder, KeyHasher, Micros, Outcome, Partition, Permit,
+    Admission, Call, Compiled, Freed, GateSet, Holder, KeyHasher, Kind, Micros, Outcome, Partition, Permit,
     Renewal, Settled, Start, Target,
 };
 
@@ -75,10 +75,39 @@ impl InProcess {
         Self { domains: RwLock::default(), turns: Turns::default(), started: Instant::now(), epoch }
     }
 
+    /// The same, waking those who wait elsewhere in this process.
+    pub(crate) fn with_turns(turns: Turns) -> Self {
+        Self { turns, ..Self::new() }
+    }
+
+    /// Takes over a call that was admitted elsewhere: pools, locks and quotas hold it, rates do not count it. None if there is
+    /// no room for it.
+    pub(crate) fn adopt_now(&self, now: Micros, call: &Call) -> Result<Option<Permit>, GatesError> {
+        let reply = self.at(
+            &call.target,
+            |set, state| {
+                let mut holding = set.clone();
+                let gates = set.set().gates.iter();
+                let counting = gates.filter(|g| !matches!(g.gate, Kind::Slots(_) | Kind::Lock(_)));
+                holding.disable(counting.map(|g| g.name.as_str()));
+                state.admit(&holding, now, call)
+            },
+            now,
+        )?;
+        Ok(match reply {
+            Admission::Admitted(admitted) => Some(admitted.permit),
+            Admission::Wait(_) | Admission::Refused(_) => None,
+        })
+    }
+
     /// Sets the gates of a domain.
     pub fn configure_now(&self, domain: &str, set: GateSet) -> Result<(), GatesError> {
+        self.configure_at(self.clock(), domain, set)
+    }
+
+    /// The same, at this time of another clock that all operations go by.
+    pub(crate) fn configure_at(&self, now: Micros, domain: &str, set: GateSet) -> Result<(), GatesError> {
         let set = Compiled::new(set)?;
-        let now = self.clock();
         let mut domains = self.domains.write().unwrap_or_else(PoisonError::into_inner);
         match domains.get_mut(domain) {
             None => {

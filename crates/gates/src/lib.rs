@@ -6,11 +6,13 @@
 //!   backend.
 //! - [`InProcess`]: the rules behind a lock. It is the specification: other backends give the same replies.
 //! - `RedisGates` (feature `redis`): the rules as scripts of a Redis server, for many processes.
+//! - [`Fallback`]: goes on in process while such a backend is out of reach.
 //! - [`admitted`]: waits for an admission.
 //! - `history` (feature): seeded histories that compare backends reply by reply.
 #![warn(missing_docs)]
 
 mod error;
+mod fallback;
 #[cfg(feature = "history")]
 pub mod history;
 mod in_process;
@@ -28,6 +30,7 @@ use tidegate_core::gates::{
 };
 
 pub use error::GatesError;
+pub use fallback::{BackendState, Cause, Counters, Fallback, FallbackOptions, Health};
 pub use in_process::InProcess;
 pub use operations::{Change, DomainUsage, GateOperations, Note, Released, Switch};
 pub use patience::admitted;
@@ -69,6 +72,11 @@ pub trait Gates: Send + Sync {
 
     /// The backend's clock, as well as this process knows it.
     fn clock(&self) -> Micros;
+
+    /// Changes when the backend may have lost something that it had acknowledged: it was restarted, or is another server.
+    fn generation(&self) -> u64 {
+        0
+    }
 
     /// Registers for the wake-up of a holder. To be called before asking, so that none is missed.
     fn turn(&self, holder: &Holder) -> Turn;

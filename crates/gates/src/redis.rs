@@ -124,6 +124,28 @@ impl Domain {
 }
 
 impl RedisGates {
+    /// Commands sent so far, to see that an admission takes one.
+    pub fn round_trips(&self) -> u64 {
+        self.inner.link.round_trips()
+    }
+
+    /// Runs a script that does nothing, by the way that operations go: what they are measured against.
+    #[doc(hidden)]
+    pub async fn do_nothing(&self) -> Result<(), GatesError> {
+        // Its SHA1, by which servers know it.
+        const HASH: &str = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+        let key = format!("{}:{{nothing}}", self.inner.prefix);
+        let mut run = redis::cmd("EVALSHA");
+        run.arg(HASH).arg(1).arg(&key);
+        if self.inner.link.ask(&run).await.is_err() {
+            let mut load = redis::cmd("SCRIPT");
+            load.arg("LOAD").arg("return 1");
+            self.inner.link.ask(&load).await.map_err(unreachable)?;
+            self.inner.link.ask(&run).await.map_err(unreachable)?;
+        }
+        Ok(())
+    }
+
     /// Connects, and checks that the server is one that keeps what it is given.
     pub async fn connect(url: &str, options: RedisOptions) -> Result<Self, GatesError> {
         let link = Link::new(url, options.connections, options.patience)?;
@@ -457,6 +479,10 @@ impl Gates for RedisGates {
 
     fn clock(&self) -> Micros {
         self.inner.clock()
+    }
+
+    fn generation(&self) -> u64 {
+        self.inner.link.generation()
     }
 
     fn turn(&self, holder: &Holder) -> Turn {

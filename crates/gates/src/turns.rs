@@ -48,6 +48,12 @@ impl Turns {
         }
     }
 
+    /// Wakes everybody who waits in this process.
+    pub(crate) fn wake_all(&self) {
+        let waiting = self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.values().for_each(|n| n.notify_one());
+    }
+
     /// How many wait.
     pub fn len(&self) -> usize {
         self.inner.count.load(Ordering::Acquire)
@@ -69,6 +75,11 @@ pub struct Turn {
 }
 
 impl Turn {
+    /// Where it is registered.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
     /// Waits until the holder is woken, or until this time has passed. True if woken.
     pub async fn wait(&self, at_most: Duration) -> bool {
         tokio::time::timeout(at_most, self.notify.notified()).await.is_ok()

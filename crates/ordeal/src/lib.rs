@@ -4,6 +4,8 @@
 //! files with one system call a line. The tests kill it again and again and then judge by those files and by reading
 //! the database with SQLite itself, without any of Tidegate's own counters.
 
+pub mod gates;
+
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

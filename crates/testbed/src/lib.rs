@@ -2,4 +2,5 @@
 #![warn(missing_docs)]
 
 pub mod postgres;
+pub mod proxy;
 pub mod redis;

@@ -45,6 +45,22 @@ impl Server {
         Ok(server)
     }
 
+    /// Starts a replica of this one, which has taken over everything.
+    pub fn replica(&self) -> Result<Self> {
+        let replica =
+            Self::start(&[&format!("replicaof 127.0.0.1 {}", self.port), "repl-diskless-sync-delay 0"])?;
+        let began = Instant::now();
+        while self.command("WAIT 1 100")? != ":1" {
+            ensure!(began.elapsed() < PATIENCE, "the replica does not follow");
+        }
+        Ok(replica)
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Its URL.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)

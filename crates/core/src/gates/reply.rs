@@ -167,6 +167,10 @@ pub enum Because {
     },
     /// The service fails for this process alone.
     BreakerProcess,
+    /// The gates' backend is out of reach, and this gate waits for it.
+    BackendAway,
+    /// The backend may have lost who has the lock; it is given out when nobody can have it.
+    BackendLost,
     /// The key has as many calls as it may.
     QuotaSlots {
         /// Calls now.
@@ -223,6 +227,10 @@ impl std::fmt::Display for Because {
                 write!(f, "breaker has closed, {live} of {allowed} for now")
             }
             Self::BreakerProcess => f.write_str("breaker is open for this process"),
+            Self::BackendAway => f.write_str("the gates' backend is out of reach, this gate waits for it"),
+            Self::BackendLost => {
+                f.write_str("the gates' backend may have lost who has the lock, it is not given out yet")
+            }
             Self::QuotaSlots { live, max, hoarding } => {
                 write!(f, "quota {live} of {max} at a time{}", if hoarding { ", hoarding" } else { "" })
             }

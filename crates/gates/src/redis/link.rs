@@ -108,6 +108,18 @@ impl Link {
         self.made.load(Ordering::Acquire)
     }
 
+    /// Which run of which server is asked. In a cluster every process asks servers of its own choice, so there it is
+    /// always the same number: that one of them lost its state is seen by the markers of domains alone.
+    pub(super) fn generation(&self) -> u64 {
+        if self.is_cluster() { 0 } else { self.first.run() }
+    }
+
+    /// Commands sent so far.
+    pub(super) fn round_trips(&self) -> u64 {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        self.first.sent() + known.nodes.values().map(|node| node.sent()).sum::<u64>()
+    }
+
     fn is_cluster(&self) -> bool {
         !self.known.read().unwrap_or_else(PoisonError::into_inner).ranges.is_empty()
     }

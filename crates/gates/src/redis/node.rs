@@ -1,10 +1,11 @@
 //! One server: a few connections that all tasks share, made again when they break.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind, Value};
+use tidegate_core::gates::hash_bytes;
 
 use super::link::host_and_port;
 use super::plan::Plan;
@@ -35,6 +36,10 @@ pub(super) struct Node {
     /// Each with the number of its making.
     shared: Vec<tokio::sync::Mutex<Option<(usize, MultiplexedConnection)>>>,
     next: AtomicUsize,
+    /// Which run of the server the newest connection belongs to.
+    run: AtomicU64,
+    /// Commands sent so far.
+    sent: AtomicU64,
 }
 
 impl Node {
@@ -47,12 +52,23 @@ impl Node {
             .set_connection_timeout(Some(patience))
             .set_response_timeout(Some(patience));
         let shared = (0..connections.max(1)).map(|_| tokio::sync::Mutex::default()).collect();
-        Ok(Self { client: Client::open(info)?, config, shared, next: AtomicUsize::new(0) })
+        let (next, run, sent) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { client: Client::open(info)?, config, shared, next, run, sent })
     }
 
     /// Where it is; empty for a socket in the file system.
     pub(super) fn host(&self) -> String {
         host_and_port(self.client.get_connection_info()).map_or_else(String::new, |(host, _)| host)
+    }
+
+    /// Which run of the server is asked.
+    pub(super) fn run(&self) -> u64 {
+        self.run.load(Ordering::Acquire)
+    }
+
+    /// Commands sent so far.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     async fn connection(
@@ -64,7 +80,10 @@ impl Node {
         if let Some(there) = &*shared {
             return Ok(there.clone());
         }
-        let new = self.client.get_multiplexed_async_connection_with_config(&self.config).await?;
+        let mut new = self.client.get_multiplexed_async_connection_with_config(&self.config).await?;
+        let told: String = redis::cmd("INFO").arg("server").query_async(&mut new).await?;
+        let run = super::info(&told, "run_id").unwrap_or_default();
+        self.run.store(hash_bytes(run.as_bytes()), Ordering::Release);
         let made = made.fetch_add(1, Ordering::AcqRel) + 1;
         *shared = Some((made, new.clone()));
         Ok((made, new))
@@ -121,6 +140,7 @@ impl Node {
             if made > parcel.newest {
                 return Ok(None);
             }
+            self.sent.fetch_add(1, Ordering::Relaxed);
             let sent = if parcel.asking {
                 let mut both = redis::pipe();
                 both.cmd("ASKING").add_command(parcel.command.clone());
@@ -130,7 +150,14 @@ impl Node {
                 connection.send_packed_command(parcel.command).await
             };
             let error = match sent {
-                Ok(Value::ServerError(e)) => return Err(e.into()),
+                Ok(Value::ServerError(e)) => {
+                    let error = RedisError::from(e);
+                    if error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly) {
+                        // It has become a replica; a new connection may lead to the new primary.
+                        self.forget(slot, made).await;
+                    }
+                    return Err(error);
+                }
                 Ok(value) => return Ok(Some(value)),
                 Err(e) => e,
             };

@@ -1,0 +1,302 @@
+//! Gates on a backend that may be out of reach (G11, `docs/adr/0010-out-of-reach.md`).
+//!
+//! While the backend answers, it decides, and this costs nothing but a look. When it does not answer, answers too late or
+//! refuses to write, each process goes on by itself with its share of every limit: limit / number of processes, as last seen.
+//! Locks, and pools smaller than that number, are closed then: their calls wait, which is no failure.
+//!
+//! - *Going*: what the backend gave to this process counts in its share. Together the processes admit at most one limit's
+//!   worth beyond what the backend admitted before.
+//! - *Coming back*: for as long as what was admitted locally counts, a call passes the process's own model **and** the
+//!   backend. So nothing is admitted twice, and there is no burst.
+//! - *Leases* are settled where they were made; settlements for the backend are kept and sent.
+//! - A backend that may have lost its state gives out no locks until nobody can have one.
+//!
+//! The decisions are in `watch`, `share` and `locks`, without clock or I/O.
+
+mod beat;
+mod books;
+mod calls;
+mod health;
+mod locks;
+mod operations;
+mod share;
+mod watch;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tidegate_core::gates::{
+    Admission, Call, Freed, Holder, Micros, Outcome, Permit, Renewal, SECOND, Settled, Target,
+};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use self::beat::Census;
+use self::books::Domain;
+pub use self::health::{BackendState, Counters, FallbackOptions, Health};
+use self::health::{Tally, count};
+use self::locks::Locks;
+pub use self::watch::Cause;
+use self::watch::{Limits, State, Turn as Turned, Watch};
+use crate::{GateOperations, Gates, GatesError, Turn, Turns};
+
+/// A lease that others may have, if this process has seen none longer.
+const USUAL_LEASE: Micros = 30 * SECOND;
+
+/// Gates of `B`, and of this process alone while `B` is out of reach.
+#[derive(Debug)]
+pub struct Fallback<B> {
+    inner: Arc<Inner<B>>,
+    /// Says that this process lives, and looks whether the backend does; ends with this.
+    _tasks: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct Inner<B> {
+    backend: B,
+    limits: Limits,
+    started: Instant,
+    watch: Mutex<Watch>,
+    locks: Mutex<Locks>,
+    census: Mutex<Census>,
+    domains: RwLock<HashMap<Box<str>, Arc<Domain>>>,
+    turns: Turns,
+    tally: Tally,
+    health: tokio::sync::watch::Sender<Health>,
+    /// The longest lease of a lock that this process asked for.
+    longest: AtomicI64,
+}
+
+fn micros(duration: Duration) -> Micros {
+    duration.as_micros() as Micros
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<B: Gates + GateOperations + 'static> Fallback<B> {
+    /// Registers this process with the backend, which must answer now.
+    pub async fn around(backend: B, options: FallbackOptions) -> Result<Self, GatesError> {
+        let limits =
+            Limits { slow: micros(options.slow), away: micros(options.away), beat: micros(options.beat) };
+        let random = RandomState::new().hash_one(std::process::id());
+        let census = Census::new(backend.clock(), random)?;
+        let turns = backend.turn(&Holder::number(random)).turns().clone();
+        let health = Health {
+            state: BackendState::Normal,
+            because: None,
+            processes: 1,
+            locks_closed: true,
+            stretch: 1,
+        };
+        let inner = Arc::new(Inner {
+            limits,
+            started: Instant::now(),
+            watch: Mutex::new(Watch::new(0, limits)),
+            locks: Mutex::new(Locks::new(backend.generation(), micros(options.newcomer))),
+            census: Mutex::new(census),
+            domains: RwLock::default(),
+            turns,
+            tally: Tally::default(),
+            health: tokio::sync::watch::Sender::new(health),
+            longest: AtomicI64::new(USUAL_LEASE),
+            backend,
+        });
+        inner.register().await?;
+        inner.publish();
+        let mut tasks = JoinSet::new();
+        let beating = inner.clone();
+        tasks.spawn(async move { beating.beat_for_ever().await });
+        Ok(Self { inner, _tasks: tasks })
+    }
+
+    /// How the backend is.
+    pub fn health(&self) -> Health {
+        *self.inner.health.borrow()
+    }
+
+    /// Tells every change of [`Self::health`].
+    pub fn watch(&self) -> tokio::sync::watch::Receiver<Health> {
+        self.inner.health.subscribe()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        self.inner.tally.read()
+    }
+
+    /// The backend itself.
+    pub fn backend(&self) -> &B {
+        &self.inner.backend
+    }
+}
+
+/// Why an operation failed, as far as its text tells.
+fn cause_of(error: &(dyn std::error::Error + 'static)) -> Cause {
+    let text = error.to_string();
+    let refuses = ["READONLY", "OOM ", "MISCONF", "NOREPLICAS", "read-only", "read only"];
+    if refuses.iter().any(|word| text.contains(word)) {
+        return Cause::ReadOnly;
+    }
+    error.source().map_or(Cause::Unreachable, cause_of)
+}
+
+impl<B: Gates + GateOperations> Inner<B> {
+    /// This process's own clock.
+    fn mono(&self) -> Micros {
+        micros(self.started.elapsed())
+    }
+
+    fn is_away(&self) -> bool {
+        lock(&self.watch).is_away()
+    }
+
+    fn known(&self, domain: &str) -> Result<Arc<Domain>, GatesError> {
+        let domains = self.domains.read().unwrap_or_else(PoisonError::into_inner);
+        domains.get(domain).cloned().ok_or_else(|| GatesError::UnknownDomain { domain: domain.into() })
+    }
+
+    fn all(&self) -> Vec<Arc<Domain>> {
+        self.domains.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Tells the watch, and does what follows.
+    fn tell(&self, event: impl FnOnce(&mut Watch, Micros) -> Turned) {
+        let mono = self.mono();
+        let turned = event(&mut lock(&self.watch), mono);
+        match turned {
+            Turned::Nothing => return,
+            Turned::Pace => {}
+            Turned::Left => {
+                count(&self.tally.outages);
+                self.all().iter().for_each(|domain| domain.left());
+                tracing::warn!("gates: {}", self.read_health().sentence());
+                // Those who wait for the backend's time or wake-up can go on with the share.
+                self.turns.wake_all();
+            }
+            Turned::Back => {
+                self.all().iter().for_each(|domain| domain.returned(mono));
+                tracing::info!("gates: the backend is back");
+            }
+        }
+        self.publish();
+    }
+
+    fn read_health(&self) -> Health {
+        let (state, processes) = (lock(&self.watch).state(), lock(&self.census).seat().processes);
+        let locks_closed = !lock(&self.locks).are_open(self.mono());
+        let returning = || self.all().iter().any(|domain| domain.model().is_some());
+        let (state, because, stretch) = match state {
+            State::Normal if returning() => (BackendState::Returning, None, 1),
+            State::Normal => (BackendState::Normal, None, 1),
+            State::Slow => (BackendState::Slow, Some(Cause::Slow), watch::STRETCH as u32),
+            State::Away(cause) => (BackendState::Away, Some(cause), 1),
+        };
+        Health { state, because, processes, locks_closed, stretch }
+    }
+
+    fn publish(&self) {
+        let new = self.read_health();
+        self.health.send_if_modified(|old| std::mem::replace(old, new) != new);
+    }
+
+    /// Asks the backend, for as long as an answer counts.
+    async fn ask<R>(&self, operation: impl Future<Output = Result<R, GatesError>>) -> Result<R, GatesError> {
+        let began = self.mono();
+        let patience = Duration::from_micros(self.limits.away as u64);
+        match tokio::time::timeout(patience, operation).await {
+            Ok(Ok(answer)) => {
+                self.tell(|watch, now| watch.answered(now, now - began));
+                self.note_generation();
+                Ok(answer)
+            }
+            Ok(Err(GatesError::Unreachable(e))) => {
+                count(&self.tally.failures);
+                let cause = cause_of(&*e);
+                self.tell(|watch, now| watch.failed(now, cause));
+                Err(GatesError::Unreachable(e))
+            }
+            Ok(Err(other)) => Err(other),
+            Err(late) => {
+                count(&self.tally.failures);
+                self.tell(|watch, now| watch.outstanding(now, now - began));
+                Err(GatesError::Unreachable(Box::new(late)))
+            }
+        }
+    }
+
+    /// Looks whether the backend is still the one that it was. If not, what it gave to this process is taken over into the
+    /// models, and locks are closed. True if it is another one.
+    fn note_generation(&self) -> bool {
+        let generation = self.backend.generation();
+        let processes = lock(&self.census).seat().processes;
+        let (mono, longest) = (self.mono(), self.longest.load(Ordering::Acquire));
+        if !lock(&self.locks).changed(mono, generation, processes, longest) {
+            return false;
+        }
+        count(&self.tally.losses);
+        tracing::warn!("gates: the backend is another one, or was restarted; its state may be lost");
+        let (now, seat) = (self.backend.clock(), lock(&self.census).seat());
+        for domain in self.all() {
+            if let Err(e) = domain.model_or_new(now, seat, &self.turns) {
+                tracing::error!(domain = %domain.name, error = %e, "gates: no model could be made");
+            }
+        }
+        if !self.is_away() {
+            self.all().iter().for_each(|domain| domain.returned(mono));
+        }
+        self.publish();
+        true
+    }
+}
+
+#[async_trait]
+impl<B: Gates + GateOperations + 'static> Gates for Fallback<B> {
+    async fn admit(&self, now: Option<Micros>, call: &Call) -> Result<Admission, GatesError> {
+        self.inner.admit(now, call).await
+    }
+
+    async fn settle(
+        &self,
+        now: Option<Micros>,
+        permit: &Permit,
+        outcome: &Outcome,
+    ) -> Result<Settled, GatesError> {
+        self.inner.settle(now, permit, outcome).await
+    }
+
+    async fn renew(&self, now: Option<Micros>, permit: &Permit) -> Result<Renewal, GatesError> {
+        self.inner.renew(now, permit).await
+    }
+
+    async fn cancel_wait(
+        &self,
+        now: Option<Micros>,
+        target: &Target,
+        holder: &Holder,
+    ) -> Result<Freed, GatesError> {
+        self.inner.cancel_wait(now, target, holder).await
+    }
+
+    async fn expire(&self, now: Option<Micros>, domain: &str) -> Result<Freed, GatesError> {
+        self.inner.expire(now, domain).await
+    }
+
+    fn clock(&self) -> Micros {
+        self.inner.backend.clock()
+    }
+
+    fn generation(&self) -> u64 {
+        self.inner.backend.generation()
+    }
+
+    fn turn(&self, holder: &Holder) -> Turn {
+        self.inner.backend.turn(holder)
+    }
+}

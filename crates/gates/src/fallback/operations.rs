@@ -1,0 +1,126 @@
+//! An operator's operations: the backend's. What is only looked at comes from this process's own model while the backend
+//! is away; changes need the backend, except that a switch also acts here at once.
+
+use std::sync::{Arc, PoisonError};
+
+use async_trait::async_trait;
+use tidegate_core::gates::{BreakerOrder, GateSet, Holder, HolderView, Micros, ScopeView, WaiterView};
+
+use super::beat::PRESENCE;
+use super::books::{Domain, Model};
+use super::{Fallback, Inner, lock};
+use crate::operations::{Change, DomainUsage, Note, Released, Switch};
+use crate::{GateOperations, Gates, GatesError};
+
+impl<B: Gates + GateOperations> Inner<B> {
+    /// The model, if it alone decides now.
+    fn alone(&self, domain: &str) -> Result<Option<Arc<Model>>, GatesError> {
+        let domain = self.known(domain)?;
+        Ok(if self.is_away() { domain.model() } else { None })
+    }
+}
+
+#[async_trait]
+impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
+    async fn configure(&self, domain: &str, set: GateSet) -> Result<(), GatesError> {
+        let inner = &*self.inner;
+        inner.ask(inner.backend.configure(domain, set.clone())).await?;
+        let seat = lock(&inner.census).seat();
+        let mut domains = inner.domains.write().unwrap_or_else(PoisonError::into_inner);
+        let new = match domains.get(domain) {
+            Some(known) => known.with(inner.backend.clock(), set, seat),
+            None => Domain::new(domain, set),
+        };
+        domains.insert(domain.into(), Arc::new(new));
+        Ok(())
+    }
+
+    async fn inspect(
+        &self,
+        now: Option<Micros>,
+        domain: &str,
+        most: usize,
+    ) -> Result<Vec<ScopeView>, GatesError> {
+        match self.inner.alone(domain)? {
+            Some(model) => model.gates.inspect(now.or(Some(self.clock())), domain, most).await,
+            None => self.inner.ask(self.inner.backend.inspect(now, domain, most)).await,
+        }
+    }
+
+    async fn holders(&self, domain: &str, most: usize) -> Result<Vec<HolderView>, GatesError> {
+        match self.inner.alone(domain)? {
+            Some(model) => model.gates.holders(domain, most).await,
+            None => self.inner.ask(self.inner.backend.holders(domain, most)).await,
+        }
+    }
+
+    async fn waiters(&self, domain: &str, most: usize) -> Result<Vec<WaiterView>, GatesError> {
+        match self.inner.alone(domain)? {
+            Some(model) => model.gates.waiters(domain, most).await,
+            None => self.inner.ask(self.inner.backend.waiters(domain, most)).await,
+        }
+    }
+
+    async fn force_release(
+        &self,
+        now: Option<Micros>,
+        domain: &str,
+        holder: &Holder,
+        dry_run: bool,
+        note: Note,
+    ) -> Result<Released, GatesError> {
+        self.inner.ask(self.inner.backend.force_release(now, domain, holder, dry_run, note)).await
+    }
+
+    async fn promote(
+        &self,
+        now: Option<Micros>,
+        domain: &str,
+        holder: &Holder,
+        note: Note,
+    ) -> Result<bool, GatesError> {
+        self.inner.ask(self.inner.backend.promote(now, domain, holder, note)).await
+    }
+
+    async fn order_breaker(
+        &self,
+        now: Option<Micros>,
+        domain: &str,
+        breaker: (&str, Option<&str>),
+        order: BreakerOrder,
+        note: Note,
+    ) -> Result<u32, GatesError> {
+        self.inner.ask(self.inner.backend.order_breaker(now, domain, breaker, order, note)).await
+    }
+
+    async fn switch(
+        &self,
+        domain: &str,
+        gate: Option<&str>,
+        off: bool,
+        note: Note,
+    ) -> Result<Vec<Switch>, GatesError> {
+        if let Some(model) = self.inner.known(domain)?.model() {
+            match model.gates.switch(domain, gate, off, note.clone()).await {
+                // The gate has no share here.
+                Ok(_) | Err(GatesError::UnknownGate { .. }) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.inner.ask(self.inner.backend.switch(domain, gate, off, note)).await
+    }
+
+    async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
+        self.inner.ask(self.inner.backend.changes(domain)).await
+    }
+
+    async fn usage(&self) -> Result<Vec<DomainUsage>, GatesError> {
+        let mut all = self.inner.ask(self.inner.backend.usage()).await?;
+        all.retain(|usage| usage.domain != PRESENCE);
+        Ok(all)
+    }
+
+    async fn clear(&self, domain: &str, dry_run: bool, note: Note) -> Result<DomainUsage, GatesError> {
+        self.inner.ask(self.inner.backend.clear(domain, dry_run, note)).await
+    }
+}

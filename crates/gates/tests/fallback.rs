@@ -1,0 +1,536 @@
+//! Four processes on one backend that goes away, in virtual time: what they admit without it, and how they come back.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tidegate_core::gates::config::{Degraded, Lock, Slots, Smooth, Window};
+use tidegate_core::gates::{
+    Admission, Because, BreakerOrder, Call, End, Freed, Gate, GateSet, Holder, HolderView, Kind, Micros,
+    Outcome, Part, Permit, Renewal, SECOND, ScopeView, Settled, Span, Target, Unit, WaiterView,
+};
+use tidegate_gates::{
+    BackendState, Cause, Change, DomainUsage, Fallback, FallbackOptions, GateOperations, Gates, GatesError,
+    InProcess, Note, Released, Switch, Turn, admitted,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+/// How the backend behaves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Mood {
+    Fine,
+    Down,
+    ReadOnly,
+    Takes(Duration),
+    /// Does what it is asked, and the answer is lost.
+    Mute,
+}
+
+#[derive(Debug)]
+struct Server {
+    gates: Mutex<Arc<InProcess>>,
+    sets: Mutex<BTreeMap<String, GateSet>>,
+    mood: Mutex<Mood>,
+    generation: AtomicU64,
+    started: Instant,
+    asked: AtomicU64,
+}
+
+/// A connection of one process.
+#[derive(Debug, Clone)]
+struct Shaky {
+    server: Arc<Server>,
+    own: Arc<Mutex<Option<Mood>>>,
+}
+
+impl Server {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            gates: Mutex::new(Arc::new(InProcess::new())),
+            sets: Mutex::default(),
+            mood: Mutex::new(Mood::Fine),
+            generation: AtomicU64::new(1),
+            started: Instant::now(),
+            asked: AtomicU64::new(0),
+        })
+    }
+
+    fn is(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
+    }
+
+    fn lose_everything(&self) {
+        let new = InProcess::new();
+        for (domain, set) in &*self.sets.lock().unwrap() {
+            new.configure_now(domain, set.clone()).unwrap();
+        }
+        *self.gates.lock().unwrap() = Arc::new(new);
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn connect(self: &Arc<Self>) -> Shaky {
+        Shaky { server: self.clone(), own: Arc::default() }
+    }
+}
+
+impl Shaky {
+    fn mood(&self) -> Mood {
+        self.own.lock().unwrap().unwrap_or(*self.server.mood.lock().unwrap())
+    }
+
+    fn now(&self) -> Micros {
+        1_700_000_000 * SECOND + self.server.started.elapsed().as_micros() as Micros
+    }
+
+    async fn ask<R>(&self, act: impl FnOnce(&InProcess, Micros) -> R) -> Result<R, GatesError> {
+        self.server.asked.fetch_add(1, Ordering::SeqCst);
+        match self.mood() {
+            Mood::Fine => sleep(Duration::from_micros(200)).await,
+            Mood::Takes(time) => sleep(time).await,
+            Mood::Down => return Err(GatesError::Unreachable("connection refused".into())),
+            Mood::ReadOnly => {
+                return Err(GatesError::Unreachable(
+                    "READONLY You can't write against a read only replica.".into(),
+                ));
+            }
+            Mood::Mute => {
+                let gates = self.server.gates.lock().unwrap().clone();
+                act(&gates, self.now());
+                std::future::pending::<()>().await;
+                unreachable!("nothing comes")
+            }
+        }
+        let gates = self.server.gates.lock().unwrap().clone();
+        Ok(act(&gates, self.now()))
+    }
+}
+
+#[async_trait]
+impl Gates for Shaky {
+    async fn admit(&self, _: Option<Micros>, call: &Call) -> Result<Admission, GatesError> {
+        self.ask(|gates, now| gates.admit_now(Some(now), call)).await?
+    }
+    async fn settle(
+        &self,
+        _: Option<Micros>,
+        permit: &Permit,
+        outcome: &Outcome,
+    ) -> Result<Settled, GatesError> {
+        self.ask(|gates, now| gates.settle_now(Some(now), permit, outcome)).await?
+    }
+    async fn renew(&self, _: Option<Micros>, permit: &Permit) -> Result<Renewal, GatesError> {
+        self.ask(|gates, now| gates.renew_now(Some(now), permit)).await?
+    }
+    async fn cancel_wait(
+        &self,
+        _: Option<Micros>,
+        target: &Target,
+        holder: &Holder,
+    ) -> Result<Freed, GatesError> {
+        self.ask(|gates, now| gates.cancel_wait_now(Some(now), target, holder)).await?
+    }
+    async fn expire(&self, _: Option<Micros>, domain: &str) -> Result<Freed, GatesError> {
+        self.ask(|gates, now| gates.expire_now(Some(now), domain)).await?
+    }
+    fn clock(&self) -> Micros {
+        self.now()
+    }
+    fn generation(&self) -> u64 {
+        self.server.generation.load(Ordering::SeqCst)
+    }
+    fn turn(&self, holder: &Holder) -> Turn {
+        self.server.gates.lock().unwrap().turn(holder)
+    }
+}
+
+#[async_trait]
+impl GateOperations for Shaky {
+    async fn configure(&self, domain: &str, set: GateSet) -> Result<(), GatesError> {
+        self.server.sets.lock().unwrap().insert(domain.into(), set.clone());
+        self.ask(|gates, _| gates.configure_now(domain, set)).await?
+    }
+    async fn inspect(&self, _: Option<Micros>, d: &str, most: usize) -> Result<Vec<ScopeView>, GatesError> {
+        let gates = self.ask(|_, _| self.server.gates.lock().unwrap().clone()).await?;
+        gates.inspect(Some(self.now()), d, most).await
+    }
+    async fn holders(&self, domain: &str, most: usize) -> Result<Vec<HolderView>, GatesError> {
+        let gates = self.ask(|_, _| ()).await.map(|()| self.server.gates.lock().unwrap().clone())?;
+        gates.holders(domain, most).await
+    }
+    async fn waiters(&self, _: &str, _: usize) -> Result<Vec<WaiterView>, GatesError> {
+        unimplemented!("not used here")
+    }
+    async fn force_release(
+        &self,
+        _: Option<Micros>,
+        _: &str,
+        _: &Holder,
+        _: bool,
+        _: Note,
+    ) -> Result<Released, GatesError> {
+        unimplemented!("not used here")
+    }
+    async fn promote(&self, _: Option<Micros>, _: &str, _: &Holder, _: Note) -> Result<bool, GatesError> {
+        unimplemented!("not used here")
+    }
+    async fn order_breaker(
+        &self,
+        _: Option<Micros>,
+        _: &str,
+        _: (&str, Option<&str>),
+        _: BreakerOrder,
+        _: Note,
+    ) -> Result<u32, GatesError> {
+        unimplemented!("not used here")
+    }
+    async fn switch(&self, _: &str, _: Option<&str>, _: bool, _: Note) -> Result<Vec<Switch>, GatesError> {
+        unimplemented!("not used here")
+    }
+    async fn changes(&self, _: &str) -> Result<Vec<Change>, GatesError> {
+        unimplemented!("not used here")
+    }
+    async fn usage(&self) -> Result<Vec<DomainUsage>, GatesError> {
+        let gates = self.server.gates.lock().unwrap().clone();
+        gates.usage().await
+    }
+    async fn clear(&self, _: &str, _: bool, _: Note) -> Result<DomainUsage, GatesError> {
+        unimplemented!("not used here")
+    }
+}
+
+struct Fleet {
+    server: Arc<Server>,
+    links: Vec<Shaky>,
+    members: Vec<Arc<Fallback<Shaky>>>,
+}
+
+async fn fleet(size: usize, set: GateSet) -> Fleet {
+    let server = Server::new();
+    let (mut links, mut members) = (vec![], vec![]);
+    for _ in 0..size {
+        let link = server.connect();
+        let member = Fallback::around(link.clone(), FallbackOptions::default()).await.unwrap();
+        member.configure("d", set.clone()).await.unwrap();
+        links.push(link);
+        members.push(Arc::new(member));
+    }
+    // Everybody has counted everybody, and is no newcomer.
+    sleep(Duration::from_secs(3)).await;
+    for member in &members {
+        assert_eq!(member.health().processes as usize, size);
+        assert!(member.health().is_normal());
+    }
+    Fleet { server, links, members }
+}
+
+impl Fleet {
+    async fn all_are(&self, state: BackendState) {
+        for member in &self.members {
+            let mut health = member.watch();
+            let seen = timeout(Duration::from_mins(1), health.wait_for(|h| h.state == state)).await;
+            assert!(seen.is_ok(), "{:?} is not {state:?}", member.health());
+        }
+    }
+
+    async fn all_are_normal(&self) {
+        for member in &self.members {
+            member.watch().wait_for(tidegate_gates::Health::is_normal).await.unwrap();
+        }
+    }
+}
+
+fn target() -> Arc<Target> {
+    Arc::new(Target::new("d").unwrap())
+}
+
+fn call(n: u64) -> Call {
+    Call::new(target(), Holder::number(n))
+}
+
+fn window(max: i64) -> Gate {
+    Gate::new("window", Kind::Window(Window { max, every: Span::secs(1), unit: Unit::Calls }))
+}
+
+fn permit(reply: Admission) -> Permit {
+    match reply {
+        Admission::Admitted(a) => a.permit,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// It is admitted, and holds what it has until its lease ends.
+fn passes(reply: Admission) {
+    assert!(matches!(reply, Admission::Admitted(_)), "{reply:?}");
+}
+
+fn because(reply: Admission) -> Because {
+    match reply {
+        Admission::Wait(wait) => wait.because,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ok() -> Outcome {
+    Outcome::of(End::Ok)
+}
+
+/// Runs `tasks` per member that call all the time; the instants of admission and the ends.
+async fn load(fleet: &Fleet, tasks: u64, lasts: Duration, calls: Duration) -> Vec<(Micros, Micros)> {
+    let mut running = tokio::task::JoinSet::new();
+    let began = Instant::now();
+    for (m, member) in fleet.members.iter().enumerate() {
+        for task in 0..tasks {
+            let member = member.clone();
+            running.spawn(async move {
+                let mut seen = Vec::new();
+                for n in 0.. {
+                    let holder = Holder::new(format!("m{m}-t{task}-{n}")).unwrap();
+                    let asked = admitted(&*member, Call::new(target(), holder));
+                    let Ok(reply) = timeout(lasts.saturating_sub(began.elapsed()), asked).await else {
+                        break;
+                    };
+                    let permit = permit(reply.unwrap());
+                    sleep(calls).await;
+                    seen.push((permit.admitted_at, member.clock()));
+                    member.settle(None, &permit, &ok()).await.unwrap();
+                }
+                seen
+            });
+        }
+    }
+    let mut all: Vec<_> = running.join_all().await.into_iter().flatten().collect();
+    all.sort_unstable();
+    all
+}
+
+/// Most admissions in any window of a second, of those from this instant on.
+fn most_in_a_second(seen: &[(Micros, Micros)], from: Micros) -> usize {
+    let at: Vec<Micros> = seen.iter().map(|s| s.0).filter(|t| *t >= from).collect();
+    (0..at.len()).map(|i| at[i..].iter().take_while(|t| **t - at[i] < SECOND).count()).max().unwrap_or(0)
+}
+
+fn count_between(seen: &[(Micros, Micros)], from: Micros, to: Micros) -> usize {
+    seen.iter().filter(|s| (from..to).contains(&s.0)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn rates_go_on_at_their_share_and_come_back_without_a_burst() {
+    let fleet = fleet(4, GateSet::of(vec![window(100)])).await;
+    let clock = || fleet.links[0].now();
+    let began = clock();
+    let outage = async {
+        sleep(Duration::from_secs(4)).await;
+        fleet.server.is(Mood::Down);
+        fleet.all_are(BackendState::Away).await;
+        let away = clock();
+        assert_eq!(fleet.members[0].health().because, Some(Cause::Unreachable));
+        sleep(Duration::from_secs(10)).await;
+        fleet.server.is(Mood::Fine);
+        fleet.all_are_normal().await;
+        (away, clock())
+    };
+    let (seen, (away, normal)) =
+        tokio::join!(load(&fleet, 30, Duration::from_secs(24), Duration::from_millis(5)), outage);
+    assert!(away - began < 4 * SECOND + 100_000, "noticed at once, by the first call that failed");
+    assert!(normal - began < 17 * SECOND, "normal again within three seconds: {}", normal - began);
+    assert_eq!(most_in_a_second(&seen, began), 200, "one limit's worth beyond, where the outage begins");
+    assert_eq!(most_in_a_second(&seen, away + SECOND), 100, "and never again");
+    let alone = count_between(&seen, away + SECOND, away + 9 * SECOND);
+    assert!(alone >= 795, "the shares are used: {alone} in 8 s");
+    let after = count_between(&seen, normal, normal + 4 * SECOND);
+    assert!(after >= 390, "{after} in 4 s after the return");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_smooth_rate_keeps_its_promise_while_the_backend_flaps() {
+    let smooth = Smooth { rate: 100, every: Span::secs(1), burst: 10, unit: Unit::Calls };
+    let fleet = fleet(4, GateSet::of(vec![Gate::new("smooth", Kind::Smooth(smooth))])).await;
+    let flaps = async {
+        sleep(Duration::from_secs(2)).await;
+        for _ in 0..20 {
+            fleet.server.is(Mood::Down);
+            sleep(Duration::from_millis(300)).await;
+            fleet.server.is(Mood::Fine);
+            sleep(Duration::from_millis(300)).await;
+        }
+    };
+    let (seen, ()) = tokio::join!(load(&fleet, 20, Duration::from_secs(16), Duration::from_millis(2)), flaps);
+    // Every outage may cost one burst beyond, if it begins when the backend's was just used.
+    let most = most_in_a_second(&seen, 0);
+    assert!(most <= 110 + 2 * 10, "{most} in a second");
+    assert!(seen.len() > 1_400, "{} of 1,600", seen.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_counts_what_the_backend_gave_out() {
+    let fleet = fleet(4, GateSet::of(vec![Gate::new("slots", Kind::Slots(Slots::of(8)))])).await;
+    let one = &fleet.members[0];
+    let mut permits = vec![];
+    for n in 0..6 {
+        permits.push(permit(one.admit(None, &call(n)).await.unwrap()));
+    }
+    fleet.server.is(Mood::Down);
+    let reply = because(one.admit(None, &call(9)).await.unwrap());
+    assert_eq!(reply, Because::Slots { used: 6, limit: 2 }, "it has more than its share already");
+    let other = &fleet.members[3];
+    for n in 10..12 {
+        passes(other.admit(None, &call(n)).await.unwrap());
+    }
+    assert!(matches!(
+        because(other.admit(None, &call(12)).await.unwrap()),
+        Because::Slots { used: 2, limit: 2 }
+    ));
+    for held in permits.drain(..5) {
+        one.settle(None, &held, &ok()).await.unwrap();
+    }
+    passes(one.admit(None, &call(9)).await.unwrap());
+    // What was settled meanwhile is told to the backend when it is back.
+    fleet.server.is(Mood::Fine);
+    while one.counters().settled_late < 5 {
+        sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(fleet.links[0].holders("d", 99).await.unwrap().len(), 1, "the one that is still out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_waits_for_the_backend_and_its_holder_stops_in_time() {
+    let lock = Gate::new("lock", Kind::Lock(Lock::default())).per(&[Part::Account]).only(&["bulk"]);
+    let fleet = fleet(2, GateSet::of(vec![lock, window(50)])).await;
+    let bulk = |account: &str| {
+        let target = Target::new("d").unwrap().with(Part::Account, account).unwrap();
+        Arc::new(target.with(Part::Endpoint, "bulk").unwrap())
+    };
+    let asks = |n: u64| Call { lease: 5 * SECOND, ..Call::new(bulk("a"), Holder::number(n)) };
+    let held = permit(fleet.members[0].admit(None, &asks(1)).await.unwrap());
+    *fleet.links[0].own.lock().unwrap() = Some(Mood::Down);
+    assert_eq!(because(fleet.members[0].admit(None, &asks(2)).await.unwrap()), Because::BackendAway);
+    passes(fleet.members[0].admit(None, &call(3)).await.unwrap());
+    sleep(Duration::from_secs(2)).await;
+    let renewed = fleet.members[0].renew(None, &held).await.unwrap();
+    assert_eq!(renewed, Renewal::Renewed { expires_at: held.expires_at }, "no longer than the backend said");
+    assert_eq!(because(fleet.members[1].admit(None, &asks(4)).await.unwrap()), Because::Locked);
+    sleep(Duration::from_micros((held.expires_at - fleet.links[0].now()) as u64)).await;
+    assert_eq!(fleet.members[0].renew(None, &held).await.unwrap(), Renewal::Gone);
+    passes(fleet.members[1].admit(None, &asks(5)).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_the_backend_forgot_is_not_given_out_twice() {
+    let fleet = fleet(3, GateSet::of(vec![Gate::new("lock", Kind::Lock(Lock::default()))])).await;
+    let held = permit(fleet.members[0].admit(None, &call(1)).await.unwrap());
+    fleet.server.lose_everything();
+    for n in 2..20 {
+        let reply = fleet.members[(n % 3) as usize].admit(None, &call(n)).await.unwrap();
+        assert_eq!(because(reply), Because::BackendLost);
+        sleep(Duration::from_millis(500)).await;
+    }
+    assert!(matches!(fleet.members[0].renew(None, &held).await.unwrap(), Renewal::Renewed { .. }));
+    fleet.members[0].settle(None, &held, &ok()).await.unwrap();
+    fleet.all_are_normal().await;
+    passes(fleet.members[1].admit(None, &call(30)).await.unwrap());
+    assert!(fleet.members.iter().all(|m| m.counters().losses == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_whose_holder_never_says_it_is_clear_is_given_out_after_the_lease() {
+    let fleet = fleet(2, GateSet::of(vec![Gate::new("lock", Kind::Lock(Lock::default()))])).await;
+    passes(fleet.members[0].admit(None, &call(1)).await.unwrap());
+    *fleet.links[0].own.lock().unwrap() = Some(Mood::Down);
+    fleet.server.lose_everything();
+    let lost = Instant::now();
+    let reply = admitted(&*fleet.members[1], call(2)).await.unwrap();
+    passes(reply);
+    let waited = lost.elapsed();
+    assert!(waited >= Duration::from_secs(30), "{waited:?}");
+    assert!(waited < Duration::from_secs(36), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_backend_is_spared_and_one_that_is_too_slow_is_left() {
+    let fleet = fleet(2, GateSet::of(vec![window(100)])).await;
+    fleet.server.is(Mood::Takes(Duration::from_millis(700)));
+    fleet.all_are(BackendState::Slow).await;
+    assert!(fleet.members[0].health().stretch > 1);
+    fleet.server.is(Mood::Takes(Duration::from_millis(2_500)));
+    let asked = Instant::now();
+    let held = permit(fleet.members[0].admit(None, &call(1)).await.unwrap());
+    assert!(asked.elapsed() <= Duration::from_millis(2_001), "went on by itself: {:?}", asked.elapsed());
+    assert_eq!(held.admitted_at, fleet.links[0].now(), "admitted now, not when it was asked for");
+    fleet.all_are(BackendState::Away).await;
+    fleet.server.is(Mood::Takes(Duration::from_millis(800)));
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(fleet.members[0].health().state, BackendState::Away, "not back before it is quick");
+    fleet.server.is(Mood::Fine);
+    fleet.all_are_normal().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_only_reads_is_away() {
+    let fleet = fleet(2, GateSet::of(vec![window(100)])).await;
+    fleet.server.is(Mood::ReadOnly);
+    let asked = Instant::now();
+    fleet.all_are(BackendState::Away).await;
+    assert!(asked.elapsed() < Duration::from_secs(1), "noticed without a call: {:?}", asked.elapsed());
+    assert_eq!(fleet.members[0].health().because, Some(Cause::ReadOnly));
+    passes(fleet.members[0].admit(None, &call(1)).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_gates_let_pass_and_closed_gates_do_not() {
+    let open = Gate { degraded: Degraded::Open, ..window(1) };
+    let mut shut = Gate::new("shut", Kind::Slots(Slots::of(50))).only(&["shut"]);
+    shut.degraded = Degraded::Closed;
+    let fleet = fleet(2, GateSet::of(vec![open, shut])).await;
+    fleet.server.is(Mood::Down);
+    for n in 0..10 {
+        passes(fleet.members[0].admit(None, &call(n)).await.unwrap());
+    }
+    let to_shut = Arc::new(Target::new("d").unwrap().with(Part::Endpoint, "shut").unwrap());
+    let reply = fleet.members[0].admit(None, &Call::new(to_shut, Holder::number(11))).await.unwrap();
+    assert_eq!(because(reply), Because::BackendAway);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_the_backend_made_unheard_are_ended() {
+    let fleet = fleet(2, GateSet::of(vec![Gate::new("slots", Kind::Slots(Slots::of(8)))])).await;
+    fleet.server.is(Mood::Mute);
+    passes(fleet.members[0].admit(None, &call(1)).await.unwrap());
+    fleet.server.is(Mood::Fine);
+    assert_eq!(fleet.links[0].holders("d", 9).await.unwrap().len(), 1, "the backend did what it was asked");
+    while !fleet.links[0].holders("d", 9).await.unwrap().is_empty() {
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_but_beats_is_sent_while_the_backend_is_away() {
+    let fleet = fleet(4, GateSet::of(vec![window(100)])).await;
+    fleet.server.is(Mood::Down);
+    fleet.all_are(BackendState::Away).await;
+    let before = fleet.server.asked.load(Ordering::SeqCst);
+    let seen = load(&fleet, 20, Duration::from_secs(10), Duration::from_millis(5)).await;
+    let asked = fleet.server.asked.load(Ordering::SeqCst) - before;
+    assert!(seen.len() > 900 && asked <= 4 * 22, "{asked} beats of 4 processes in 10 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_normal_times_an_admission_is_one_question() {
+    let fleet = fleet(1, GateSet::of(vec![window(1_000)])).await;
+    let before = fleet.server.asked.load(Ordering::SeqCst);
+    for n in 0..100 {
+        let held = permit(fleet.members[0].admit(None, &call(n)).await.unwrap());
+        fleet.members[0].settle(None, &held, &ok()).await.unwrap();
+    }
+    let asked = fleet.server.asked.load(Ordering::SeqCst) - before;
+    assert!((200..=202).contains(&asked), "{asked} questions for 100 calls");
+    let usage = fleet.members[0].usage().await.unwrap();
+    assert_eq!(
+        usage.iter().map(|u| u.domain.as_str()).collect::<Vec<_>>(),
+        ["d"],
+        "the registry is not shown"
+    );
+}
