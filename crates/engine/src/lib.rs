@@ -43,6 +43,7 @@ mod context;
 mod enqueue;
 mod error;
 mod failure;
+pub mod gates;
 mod handler;
 mod job;
 mod mint;

@@ -20,6 +20,12 @@ pub enum GatesError {
         /// The gate.
         gate: String,
     },
+    /// There is no backend of this kind, or it is not built in.
+    #[error("{scheme:?} is no address of gates; write memory:, redis://… or postgres://…")]
+    UnknownAddress {
+        /// How the address begins.
+        scheme: String,
+    },
     /// The configuration is not acceptable.
     #[error(transparent)]
     Invalid(#[from] InvalidGates),
@@ -42,6 +48,7 @@ impl GatesError {
     pub fn code(&self) -> Code {
         match self {
             Self::UnknownDomain { .. } | Self::UnknownGate { .. } => codes::GATE_NOT_FOUND,
+            Self::UnknownAddress { .. } => codes::INVALID_SETTING,
             Self::Invalid(e) => e.code(),
             Self::InUse { .. } => codes::GATES_IN_USE,
             Self::Unreachable(_) => codes::GATES_UNREACHABLE,

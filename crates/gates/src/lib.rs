@@ -6,10 +6,12 @@
 //!   backend.
 //! - [`InProcess`]: the rules behind a lock. It is the specification: other backends give the same replies.
 //! - `RedisGates` (feature `redis`): the rules as scripts of a Redis server, for many processes.
+//! - [`GateSettings`]: what people write about their gates; [`connect`]: a backend from its address.
 //! - [`admitted`]: waits for an admission.
 //! - `history` (feature): seeded histories that compare backends reply by reply.
 #![warn(missing_docs)]
 
+mod backend;
 mod error;
 #[cfg(feature = "history")]
 pub mod history;
@@ -20,6 +22,7 @@ mod patience;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+mod settings;
 mod turns;
 
 use async_trait::async_trait;
@@ -27,6 +30,7 @@ use tidegate_core::gates::{
     Admission, Call, Freed, Holder, Micros, Outcome, Permit, Renewal, Settled, Target,
 };
 
+pub use backend::{Backend, connect};
 pub use error::GatesError;
 pub use in_process::InProcess;
 pub use operations::{Change, DomainUsage, GateOperations, Note, Released, Switch};
@@ -35,6 +39,7 @@ pub use patience::admitted;
 pub use postgres::{PgGates, PgGatesOptions};
 #[cfg(feature = "redis")]
 pub use redis::{RedisGates, RedisOptions};
+pub use settings::GateSettings;
 pub use turns::{Turn, Turns};
 
 /// What a call asks of the gates. `now` is the backend's own clock unless it is given, which is for tests.

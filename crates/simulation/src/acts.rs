@@ -125,7 +125,7 @@ impl<P: Plane> World<P> {
             Plan::Complete | Plan::Die => Outcome::Complete(None),
             Plan::Fail(category) => Outcome::Fail(AttemptFailure::new(*category, "E", "by plan")),
             Plan::Snooze(ms, park) => {
-                Outcome::Snooze { until: now.plus_ms(*ms), reason: "by plan".into(), park: park.clone() }
+                Outcome::Snooze { until: now.plus_ms(*ms), reason: "by plan".into(), park: park.clone(), gate: None }
             }
             Plan::Release => Outcome::Release,
         };

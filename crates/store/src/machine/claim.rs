@@ -1,9 +1,9 @@
 //! Claim: within every limit and park, under one lease.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use tidegate_core::codes;
-use tidegate_core::ids::{LeaseId, ProcessId, QueueName, Seq};
+use tidegate_core::ids::{JobId, LeaseId, ProcessId, QueueName, Seq};
 use tidegate_core::job::UniqueScope;
 use tidegate_core::lanes::{Appetite, Exclusive, LaneId, Picked, QueueId, SuspectPick};
 use tidegate_core::limits;
@@ -41,6 +41,27 @@ impl<R: Rows> Machine<R> {
         }
         reply.next_wakeup = self.wakeup(&queues);
         Ok(reply)
+    }
+
+    /// Gates have admitted these running jobs, and said how many more like each would pass: scopes that were handed out with
+    /// caution may yield more. True if they do. Changes no row.
+    pub fn admitted(&mut self, jobs: &[(JobId, u32)], now: Timestamp) -> bool {
+        if !self.memory.lanes.is_cautious() {
+            return false;
+        }
+        let (lanes, leases) = (&self.memory.lanes, &self.memory.leases);
+        let asking: HashMap<JobId, (LaneId, Seq)> = lanes
+            .asking()
+            .filter_map(|seq| leases.running(seq).map(|running| (running.id, (running.lane, seq))))
+            .collect();
+        let now = now.max(self.last_now);
+        let mut opened = false;
+        for (id, remaining) in jobs {
+            if let Some((lane, seq)) = asking.get(id) {
+                opened |= self.memory.admitted(*lane, *seq, *remaining, now);
+            }
+        }
+        opened
     }
 
     /// What the claim gets: one suspect, which is still where it was, or jobs taken out of their lanes.

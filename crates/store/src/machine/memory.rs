@@ -112,6 +112,13 @@ impl Memory {
         self.known.lanes.claim(appetite, now)
     }
 
+    /// A gate has admitted a running job. Like a pick it is known here alone: what others may claim does not depend on it.
+    pub(super) fn admitted(&mut self, lane: LaneId, seq: Seq, remaining: u32, now: Timestamp) -> bool {
+        let opened = self.known.lanes.admitted(lane, seq, remaining, now);
+        self.signals.work |= opened;
+        opened
+    }
+
     /// Adds the lease over what was picked.
     pub(super) fn grant(&mut self, now: Timestamp, leased: Box<Leased>) -> Result<()> {
         self.pass_time(now);

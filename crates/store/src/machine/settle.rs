@@ -2,10 +2,11 @@
 
 use tidegate_core::codes;
 use tidegate_core::failure::{Category, ErrorEntry, Failure, cut};
-use tidegate_core::ids::Seq;
+use tidegate_core::ids::{ConnectorName, Seq};
 use tidegate_core::job::{
     DeadLetter, LogLine, Park, ParkScope, Progress, Review, ScheduledBecause, State, UniqueScope,
 };
+use tidegate_core::lanes::GATE_PARK;
 use tidegate_core::leases::Running;
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
@@ -91,7 +92,9 @@ impl<R: Rows> Machine<R> {
                 let failure = Failure::new(Category::LogicError, codes::UNKNOWN_QUEUE.id, message);
                 self.fail(seq, running, &failure, seed, now)
             }
-            Outcome::Snooze { until, reason, park } => self.snooze(seq, running, until, reason, park, now),
+            Outcome::Snooze { until, reason, park, gate } => {
+                self.snooze(seq, running, Snooze { until, reason, park, gate }, now)
+            }
             Outcome::Release => {
                 let mut state = self.state_of(seq)?;
                 state.settled = Some(running.lease);
@@ -228,24 +231,26 @@ impl<R: Rows> Machine<R> {
         &mut self,
         seq: Seq,
         running: Running,
-        until: Timestamp,
-        reason: String,
-        park: Option<ParkScope>,
+        snooze: Snooze,
         now: Timestamp,
     ) -> Result<Settled> {
+        let Snooze { until, reason, park, gate } = snooze;
         let until = until.min(now.plus_ms(limits::MAX_DELAY_MS));
         let reason = cut(reason, limits::MAX_NOTE_BYTES);
         let parks = park.is_some();
+        let by = gate.as_ref().map_or_else(|| PARKED_BY_SNOOZE.into(), |d| format!("{GATE_PARK}{d}"));
         if let Some(scope) = park.filter(|_| until > now) {
-            let park =
-                Park { scope, by: PARKED_BY_SNOOZE.into(), reason: reason.clone(), until: Some(until) };
-            self.park(park, now)?;
+            // Those refused later stand further back in the gate's line: the scope goes on when the first of them may.
+            let earlier = self.memory.lanes.parked_until(&scope, &by).is_some_and(|end| now < end && end <= until);
+            if gate.is_none() || !earlier {
+                self.park(Park { scope, by, reason: reason.clone(), until: Some(until) }, now)?;
+            }
         }
         let mut state = self.state_of(seq)?;
         state.settled = Some(running.lease);
         state.claimed = true;
         state.suspect = false;
-        state.snoozes += 1;
+        state.snoozes += u32::from(gate.is_none());
         // A refusal that parks a scope names a time that `hasten` must respect.
         state.not_before = parks.then_some(until);
         state.snooze_reason = Some(reason.clone());
@@ -346,6 +351,14 @@ impl<R: Rows> Machine<R> {
         self.put_state(ticket.seq, &state)?;
         Ok(true)
     }
+}
+
+/// How a job is put off.
+struct Snooze {
+    until: Timestamp,
+    reason: String,
+    park: Option<ParkScope>,
+    gate: Option<ConnectorName>,
 }
 
 /// How a running job ends.
