@@ -274,7 +274,7 @@ impl World {
     /// Snoozes a claimed job.
     pub async fn snooze(&self, job: &ClaimedJob, ms: i64, park: Option<ParkScope>) -> Settled {
         let until = self.now.plus_ms(ms);
-        self.settle(job.ticket, Outcome::Snooze { until, reason: "not yet".into(), park }).await
+        self.settle(job.ticket, Outcome::Snooze { until, reason: "not yet".into(), park, gate: None }).await
     }
 
     /// Sends one heartbeat.

@@ -12,6 +12,7 @@
 //!
 //! The scheduler is memory only. Stores rebuild it from their rows; virtual times start anew then.
 
+mod caution;
 mod claims;
 mod explain;
 mod parks;
@@ -21,6 +22,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use self::caution::Caution;
+pub use self::caution::GATE_PARK;
 pub use self::claims::{Appetite, Picked, SuspectPick, SuspectRoom};
 pub use self::explain::Shares;
 use self::parks::scopes_of;
@@ -168,6 +171,8 @@ pub struct Lanes {
     parks: BTreeMap<(ParkScope, String), Park>,
     park_ends: BTreeSet<(Timestamp, ParkScope, String)>,
     ageing: BTreeSet<(Timestamp, LaneId)>,
+    cautions: HashMap<ParkScope, Caution>,
+    caution_ends: BTreeSet<(Timestamp, ParkScope)>,
 }
 
 impl Lanes {
@@ -239,7 +244,8 @@ impl Lanes {
 
     /// Adds a lane under a number of the store's choosing.
     pub fn add_lane(&mut self, id: LaneId, key: LaneKey) {
-        let parks = scopes_of(&key).into_iter().map(|scope| self.parks_on(scope).count()).sum::<usize>();
+        let parks = |scope: ParkScope| self.closed_on(&scope) + self.parks_on(scope).count();
+        let parks = scopes_of(&key).into_iter().map(parks).sum::<usize>();
         self.groups.entry((key.queue, key.group.clone())).or_default().lanes.insert(id);
         self.lanes_of_group.entry(key.group.clone()).or_default().insert(id);
         if let Some(c) = &key.connector {
@@ -296,6 +302,7 @@ impl Lanes {
         if head_changes {
             self.refresh(lane, now);
         }
+        self.is_back(lane, seq, now);
     }
 
     /// A suspect became ready again.
@@ -389,13 +396,15 @@ impl Lanes {
 
     // ---- time ----
 
-    /// Whether a lane has waited long enough to rise.
+    /// Whether a lane has waited long enough to rise, or a caution is over.
     pub fn ages(&self, now: Timestamp) -> bool {
         self.ageing.first().is_some_and(|(at, _)| *at <= now)
+            || self.caution_end().is_some_and(|at| at <= now)
     }
 
-    /// Lets lanes rise that have waited long enough.
+    /// Lets lanes rise that have waited long enough, and forgets cautions that are over.
     pub fn age(&mut self, now: Timestamp) {
+        self.end_cautions(now);
         while let Some(&(_, lane)) = self.ageing.first().filter(|(at, _)| *at <= now) {
             self.refresh(lane, now);
         }
@@ -403,6 +412,7 @@ impl Lanes {
 
     /// The clock went back.
     pub fn rebase(&mut self, now: Timestamp) {
+        self.forget_cautions(now);
         for queue in self.queues.values_mut() {
             queue.window.rebase(now);
         }
@@ -425,7 +435,7 @@ impl Lanes {
             // A window nobody looked at since may have been free for long: that is no reason to wake up.
             q.window.free_at(q.settings.limiter?).filter(|at| *at > now)
         });
-        limiter.chain(park).min()
+        limiter.chain(park).chain(self.caution_end()).min()
     }
 
     // ---- keeping the active set true ----

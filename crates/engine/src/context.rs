@@ -1,8 +1,8 @@
 //! What a handler knows about its run, and what it can say while it runs.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::codes;
 use tidegate_core::failure::{Category, cut};
@@ -14,6 +14,8 @@ use tidegate_core::time::Timestamp;
 use tidegate_store::params::{ClaimedJob, Report};
 use tokio::sync::Notify;
 
+use crate::gates::GateCall;
+use crate::gates::permit::Held;
 use crate::span::within;
 use crate::worker::lease::Lease;
 use crate::{Error, Failure, IntoSpan, Outcome, Result, Tidegate};
@@ -68,6 +70,10 @@ struct Run {
     /// 0, or the reason's place in [`StopReason::ALL`] plus one. The first reason stays.
     stop: AtomicU8,
     bell: Notify,
+    /// What this run is admitted for and has not settled.
+    permits: Mutex<Vec<Arc<Held>>>,
+    /// Calls that asked in this run.
+    calls: AtomicU32,
 }
 
 macro_rules! fields {
@@ -90,7 +96,15 @@ macro_rules! fields {
 
 impl Context {
     pub(crate) fn new(job: ClaimedJob, lease: Arc<Lease>, started: Timestamp) -> Self {
-        Self(Arc::new(Run { job, lease, started, stop: AtomicU8::new(0), bell: Notify::new() }))
+        Self(Arc::new(Run {
+            job,
+            lease,
+            started,
+            stop: AtomicU8::new(0),
+            bell: Notify::new(),
+            permits: Mutex::default(),
+            calls: AtomicU32::new(0),
+        }))
     }
 
     fields! {
@@ -237,6 +251,24 @@ impl Context {
         Err(Failure::snoozed(until, cut(reason, limits::MAX_NOTE_BYTES), park))
     }
 
+    /// A call to an API whose gates are asked first: refine it with the builder's methods, then await its `admit`. See
+    /// [`Tidegate::gates`](crate::Tidegate::gates).
+    ///
+    /// ```
+    /// use tidegate::gates::Answer;
+    /// # #[derive(serde::Serialize, serde::Deserialize, tidegate::Job)] struct Sync;
+    /// # async fn call() -> Result<u32, std::io::Error> { Ok(42) }
+    /// async fn sync(_: Sync, cx: tidegate::Context) -> tidegate::Outcome {
+    ///     let permit = cx.gate("shopify").cost(52).admit().await?;
+    ///     let actual = call().await?;
+    ///     permit.settle(Answer::ok().cost(actual)).await?;
+    ///     tidegate::done()
+    /// }
+    /// ```
+    pub fn gate(&self, connector: impl Into<String>) -> GateCall {
+        GateCall::new(self.clone(), connector.into())
+    }
+
     /// Whether the handler should stop, for whatever reason.
     ///
     /// ```
@@ -325,6 +357,20 @@ impl Context {
 
     pub(crate) fn job(&self) -> &ClaimedJob {
         &self.0.job
+    }
+
+    pub(crate) fn started(&self) -> Timestamp {
+        self.0.started
+    }
+
+    /// What this run is admitted for and has not settled.
+    pub(crate) fn permits(&self) -> MutexGuard<'_, Vec<Arc<Held>>> {
+        self.0.permits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of the next call that asks.
+    pub(crate) fn next_call(&self) -> u32 {
+        self.0.calls.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn lease(&self) -> &Lease {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tidegate_core::failure::{Category, Failure as Record, cut};
+use tidegate_core::ids::ConnectorName;
 use tidegate_core::job::ParkScope;
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
@@ -50,6 +51,8 @@ pub(crate) struct Snooze {
     pub(crate) until: Timestamp,
     pub(crate) reason: String,
     pub(crate) park: Option<ParkScope>,
+    /// The domain whose gates refused.
+    pub(crate) gate: Option<ConnectorName>,
 }
 
 macro_rules! constructors {
@@ -148,7 +151,17 @@ impl Failure {
     }
 
     pub(crate) fn snoozed(until: Timestamp, reason: String, park: Option<ParkScope>) -> Self {
-        Self(Box::new(Inner::Snooze(Snooze { until, reason, park })))
+        Self(Box::new(Inner::Snooze(Snooze { until, reason, park, gate: None })))
+    }
+
+    /// Put off because gates refused.
+    pub(crate) fn waiting(
+        until: Timestamp,
+        reason: String,
+        park: Option<ParkScope>,
+        gate: Option<ConnectorName>,
+    ) -> Self {
+        Self(Box::new(Inner::Snooze(Snooze { until, reason, park, gate })))
     }
 
     /// The category; `None` for a snooze, which is no failure.

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::enqueue::{Enqueue, IntoPayload, many};
+use crate::gates::Keeper;
 use crate::mint::Mint;
 use crate::span::duration;
 use crate::{Error, IntoSpan, Job, Result};
@@ -58,6 +59,8 @@ struct Inner {
     mint: Mint,
     /// Kinds that this handle has registered, by their name in the code.
     registered: RwLock<HashMap<&'static str, KindName>>,
+    /// Its gates, if it has any.
+    gates: RwLock<Option<Arc<Keeper>>>,
     /// Counts settled batches, so that whoever waits for a job looks again.
     settled: watch::Sender<u64>,
 }
@@ -102,8 +105,8 @@ impl Tidegate {
     }
 
     pub(crate) fn with_parts(store: Arc<dyn Store>, clock: Clock, mint: Mint) -> Self {
-        let (registered, settled) = (RwLock::default(), watch::Sender::new(0));
-        Self { inner: Arc::new(Inner { store, clock, mint, registered, settled }) }
+        let (registered, gates, settled) = (RwLock::default(), RwLock::default(), watch::Sender::new(0));
+        Self { inner: Arc::new(Inner { store, clock, mint, registered, gates, settled }) }
     }
 
     /// The store: queues, parks, dead letters, searches and upkeep are its methods.
@@ -278,6 +281,15 @@ impl Tidegate {
     /// ```
     pub async fn why(&self, id: JobId) -> Result<Why> {
         Ok(self.store().why(id, self.now()).await?)
+    }
+
+    /// The gates that handlers ask, if there are any.
+    pub(crate) fn keeper(&self) -> Option<Arc<Keeper>> {
+        self.inner.gates.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn keep_gates(&self, keeper: Keeper) {
+        *self.inner.gates.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(keeper));
     }
 
     pub(crate) fn clock(&self) -> Clock {

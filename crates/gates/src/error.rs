@@ -20,6 +20,12 @@ pub enum GatesError {
         /// The gate.
         gate: String,
     },
+    /// There is no backend of this kind, or it is not built in.
+    #[error("{scheme:?} is no address of gates; write memory:, redis://… or postgres://…")]
+    UnknownAddress {
+        /// How the address begins.
+        scheme: String,
+    },
     /// The configuration is not acceptable.
     #[error(transparent)]
     Invalid(#[from] InvalidGates),
@@ -40,6 +46,14 @@ pub enum GatesError {
     /// The backend did not answer, or not in time. The operation may have been done.
     #[error("the gates' backend did not answer")]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A server refused, for a reason of its own.
+    #[error("{detail}")]
+    Refused {
+        /// The stable error code.
+        code: Code,
+        /// What it said.
+        detail: String,
+    },
     /// The backend holds something it should not.
     #[error("the gates' state cannot be read: {0}")]
     Corrupt(String),
@@ -55,10 +69,12 @@ impl GatesError {
     pub fn code(&self) -> Code {
         match self {
             Self::UnknownDomain { .. } | Self::UnknownGate { .. } => codes::GATE_NOT_FOUND,
+            Self::UnknownAddress { .. } => codes::INVALID_SETTING,
             Self::Invalid(e) => e.code(),
             Self::Address { .. } => codes::INVALID_GATES_URL,
             Self::InUse { .. } => codes::GATES_IN_USE,
             Self::Unreachable(_) => codes::GATES_UNREACHABLE,
+            Self::Refused { code, .. } => *code,
             Self::Corrupt(_) => codes::CORRUPT,
         }
     }

@@ -6,11 +6,13 @@
 //!   backend.
 //! - [`InProcess`]: the rules behind a lock. It is the specification: other backends give the same replies.
 //! - `RedisGates` (feature `redis`): the rules as scripts of a Redis server, for many processes.
+//! - [`GateSettings`]: what people write about their gates; [`connect`]: a backend from its address.
 //! - [`Fallback`]: goes on in process while such a backend is out of reach.
 //! - [`admitted`]: waits for an admission.
 //! - `history` (feature): seeded histories that compare backends reply by reply.
 #![warn(missing_docs)]
 
+mod backend;
 mod error;
 mod fallback;
 #[cfg(feature = "history")]
@@ -22,6 +24,7 @@ mod patience;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+mod settings;
 mod turns;
 
 use async_trait::async_trait;
@@ -29,6 +32,7 @@ use tidegate_core::gates::{
     Admission, Call, Freed, Holder, Micros, Outcome, Permit, Renewal, Settled, Target,
 };
 
+pub use backend::{Backend, connect};
 pub use error::GatesError;
 pub use fallback::{BackendState, Cause, Counters, Fallback, FallbackOptions, Health};
 pub use in_process::InProcess;
@@ -38,6 +42,7 @@ pub use patience::admitted;
 pub use postgres::{PgGates, PgGatesOptions};
 #[cfg(feature = "redis")]
 pub use redis::{RedisGates, RedisOptions};
+pub use settings::GateSettings;
 pub use turns::{Turn, Turns};
 
 /// What a call asks of the gates. `now` is the backend's own clock unless it is given, which is for tests.

@@ -137,11 +137,11 @@ impl RedisGates {
         let key = format!("{}:{{nothing}}", self.inner.prefix);
         let mut run = redis::cmd("EVALSHA");
         run.arg(HASH).arg(1).arg(&key);
-        if self.inner.link.ask(&run).await.is_err() {
+        if self.inner.link.ask(&key, &run).await.is_err() {
             let mut load = redis::cmd("SCRIPT");
             load.arg("LOAD").arg("return 1");
-            self.inner.link.ask(&load).await.map_err(unreachable)?;
-            self.inner.link.ask(&run).await.map_err(unreachable)?;
+            self.inner.link.ask(&key, &load).await.map_err(unreachable)?;
+            self.inner.link.ask(&key, &run).await.map_err(unreachable)?;
         }
         Ok(())
     }

@@ -48,12 +48,6 @@ impl Turns {
         }
     }
 
-    /// Wakes everybody who waits in this process.
-    pub(crate) fn wake_all(&self) {
-        let waiting = self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.values().for_each(|n| n.notify_one());
-    }
-
     /// How many wait.
     pub fn len(&self) -> usize {
         self.inner.count.load(Ordering::Acquire)

@@ -1,7 +1,7 @@
 //! Every operation of a store, sent to the one that does it.
 
 use async_trait::async_trait;
-use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq};
+use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, Seq};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::limits;
 use tidegate_core::registry::{KindSettings, QueueSettings};
@@ -48,6 +48,18 @@ impl Jobs for PgStore {
 
     async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>> {
         self.run(Traits::lease(leases.len(), now), move |m| m.heartbeat(leases, now)).await
+    }
+
+    async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
+        // Most of the time nothing is handed out with caution, and the lock need not be taken.
+        if !self.run(Traits::memory(), |m| Ok(m.is_cautious())).await? {
+            return Ok(());
+        }
+        self.run(Traits::lease(1, now), move |m| m.admitted(&jobs, now)).await
+    }
+
+    async fn turn(&self, jobs: Vec<JobId>, gate: ConnectorName, now: Timestamp) -> Result<()> {
+        self.run(Traits::lease(jobs.len(), now).finds(jobs.clone()), move |m| m.turn(&jobs, &gate, now)).await
     }
 
     async fn report(&self, reports: Vec<Report>, now: Timestamp) -> Result<Vec<bool>> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq, TenantId, UniqueKey};
+use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, Job, Park, ParkScope, Priority, State};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::limits;
@@ -405,6 +405,14 @@ impl Jobs for MemoryStore {
 
     async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>> {
         self.with(|m| m.heartbeat(leases, now))
+    }
+
+    async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
+        self.with(|m| m.admitted(&jobs, now))
+    }
+
+    async fn turn(&self, jobs: Vec<JobId>, gate: ConnectorName, now: Timestamp) -> Result<()> {
+        self.with(|m| m.turn(&jobs, &gate, now))
     }
 
     async fn report(&self, reports: Vec<Report>, now: Timestamp) -> Result<Vec<bool>> {

@@ -193,6 +193,9 @@ pub enum Outcome {
         reason: String,
         /// Park this scope until then, in the same write.
         park: Option<ParkScope>,
+        /// The domain whose gates refused the job. Waiting for a gate is not counted, and its park ends when the first
+        /// of the scope's jobs may come back.
+        gate: Option<ConnectorName>,
     },
     /// Given back without spending an attempt, as at shutdown.
     Release,

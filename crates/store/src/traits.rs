@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName};
+use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::time::Timestamp;
@@ -29,6 +29,16 @@ pub trait Jobs: Send + Sync {
     async fn settle(&self, settle: Settle) -> Result<Vec<Settled>>;
     /// Extends leases.
     async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>>;
+    /// Gates have admitted these running jobs, and said how many more like each would pass: what was handed out with caution
+    /// since a gate refused may now be handed out. A hint; nothing is kept of it.
+    async fn admitted(&self, _jobs: Vec<(JobId, u32)>, _now: Timestamp) -> Result<()> {
+        Ok(())
+    }
+    /// A gate says that it is the turn of these jobs: those that wait for the gates of this domain are ready at once, and the
+    /// parks of these gates that hold them up end. Others are left alone.
+    async fn turn(&self, _jobs: Vec<JobId>, _gate: ConnectorName, _now: Timestamp) -> Result<()> {
+        Ok(())
+    }
     /// Keeps progress and log lines; false where the lease is lost.
     async fn report(&self, reports: Vec<Report>, now: Timestamp) -> Result<Vec<bool>>;
     /// Cancels a job.

@@ -101,7 +101,7 @@ fn every_step_of_a_job_is_an_event_here_and_elsewhere() {
         Outcome::Complete(None),
         Outcome::Fail(network),
         Outcome::Fail(hopeless),
-        Outcome::Snooze { until, reason: String::new(), park: None },
+        Outcome::Snooze { until, reason: String::new(), park: None, gate: None },
         Outcome::Release,
         Outcome::Cancel,
     ];

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_core::codes;
 use tidegate_core::failure::{Category, Failure};
+use tidegate_core::ids::ConnectorName;
 use tidegate_core::job::State;
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
@@ -98,6 +99,11 @@ pub struct Snooze {
     /// Park this scope until then, in the same step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub park: Option<Scope>,
+    /// The domain whose gates refused the job. Waiting for a gate is not counted as a snooze, and its park ends when the
+    /// first of the scope's jobs may come back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "shopify"))]
+    pub gate: Option<ConnectorName>,
 }
 
 /// Settled attempts.
@@ -125,10 +131,10 @@ impl Settlement {
                 let (category, code, message) = (f.category, f.code, f.message);
                 this.failure = Some(FailureReport { category, code, message, retry_at: None, retry_in_ms });
             }
-            Outcome::Snooze { until, reason, park } => {
+            Outcome::Snooze { until, reason, park, gate } => {
                 this.outcome = OutcomeName::Snooze;
                 let for_ms = Some(until.since(now).max(0));
-                this.snooze = Some(Snooze { until: None, for_ms, reason, park: park.map(Scope::from) });
+                this.snooze = Some(Snooze { until: None, for_ms, reason, park: park.map(Scope::from), gate });
             }
             Outcome::Release => this.outcome = OutcomeName::Release,
             Outcome::Cancel => this.outcome = OutcomeName::Cancel,
@@ -179,7 +185,7 @@ impl Settlement {
                     .map_err(|p| p.within("/snooze"))?;
                 let park =
                     snooze.park.map(|s| s.into_scope().map_err(|p| p.within("/snooze/park"))).transpose()?;
-                Outcome::Snooze { until, reason: snooze.reason, park }
+                Outcome::Snooze { until, reason: snooze.reason, park, gate: snooze.gate }
             }
             OutcomeName::Release => Outcome::Release,
             OutcomeName::Cancel => Outcome::Cancel,

@@ -18,7 +18,7 @@ pub async fn a_lost_lease_cannot_complete(w: &mut World) {
         Outcome::Complete(Some(json("[1]"))),
         Outcome::Release,
         Outcome::Cancel,
-        Outcome::Snooze { until: w.now.plus_ms(5), reason: String::new(), park: None },
+        Outcome::Snooze { until: w.now.plus_ms(5), reason: String::new(), park: None, gate: None },
         Outcome::Fail(tidegate_core::failure::Failure::new(
             tidegate_core::failure::Category::InvalidInput,
             "E",

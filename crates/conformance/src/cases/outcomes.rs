@@ -195,6 +195,7 @@ pub async fn a_snooze_without_end_is_cut_to_ten_years(w: &mut World) {
         until: tidegate_core::time::Timestamp(i64::MAX),
         reason: "r".repeat(10_000),
         park: None,
+        gate: None,
     };
     let latest = w.now.plus_ms(limits::MAX_DELAY_MS);
     assert_eq!(w.settle(job.ticket, outcome).await, Settled::Again(latest));
@@ -258,7 +259,7 @@ pub async fn outcomes_of_one_call_are_applied_together(w: &mut World) {
     let outcomes = [
         Outcome::Complete(None),
         Outcome::Release,
-        Outcome::Snooze { until, reason: "later".into(), park: None },
+        Outcome::Snooze { until, reason: "later".into(), park: None, gate: None },
         Outcome::Cancel,
     ];
     let settlements = outcomes

@@ -170,7 +170,7 @@ pub async fn a_snooze_that_parks_an_unknown_queue_loses_nothing(w: &mut World) {
     let settlements = vec![
         Settlement {
             ticket: claimed.jobs[0].ticket,
-            outcome: Outcome::Snooze { until, reason: String::new(), park },
+            outcome: Outcome::Snooze { until, reason: String::new(), park, gate: None },
         },
         Settlement { ticket: claimed.jobs[1].ticket, outcome: Outcome::Complete(None) },
     ];

@@ -223,7 +223,7 @@ impl History {
             8 | 9 => {
                 let until = self.now.plus_ms(self.dice.below(20_000) as i64 - 500);
                 let park = self.dice.one_in(4).then(|| self.scope());
-                Outcome::Snooze { until, reason: "later".into(), park }
+                Outcome::Snooze { until, reason: "later".into(), park, gate: None }
             }
             10 => Outcome::Release,
             _ => Outcome::Cancel,

@@ -92,6 +92,8 @@ impl Lanes {
                 return false;
             }
             let mut k = 1;
+            let cautious = !self.cautions.is_empty();
+            let mut asking = Vec::from_iter(cautious.then_some(first));
             while k < LANE_QUANTUM
                 && let Some((_, seq)) = picked.next_if(|(id, _)| *id == lane_id)
             {
@@ -99,8 +101,10 @@ impl Lanes {
                     return false;
                 }
                 k += 1;
+                asking.extend(cautious.then_some(seq));
             }
             self.serve(lane_id, k, now);
+            self.ask(lane_id, asking.into_iter(), now);
         }
         true
     }
@@ -139,18 +143,28 @@ impl Lanes {
     fn visit(&mut self, queue_id: QueueId, most: u32, now: Timestamp, picked: &mut Vec<Picked>) -> u32 {
         let Some(queue) = self.queues.get(&queue_id) else { return 0 };
         let Some(&(_, _, lane_id)) = queue.active.first() else { return 0 };
+        let may_ask = self.may_ask(lane_id);
         let Some(lane) = self.lanes.get_mut(&lane_id) else { return 0 };
         let group_free = group_limit(&queue.settings, &lane.key.group).map_or(u32::MAX, |limit| {
             let group = self.groups.get(&(queue_id, lane.key.group.clone()));
             limit.saturating_sub(group.map_or(0, |g| g.running))
         });
-        let k = most.min(queue.free(now)).min(group_free).min(LANE_QUANTUM).min(lane.ready.len() as u32);
+        let k = most
+            .min(queue.free(now))
+            .min(group_free)
+            .min(may_ask)
+            .min(LANE_QUANTUM)
+            .min(lane.ready.len() as u32);
         for _ in 0..k {
             if let Some((seq, ready_at)) = lane.ready.pop_first() {
                 picked.push(Picked { seq, lane: lane_id, ready_at });
             }
         }
         self.serve(lane_id, k, now);
+        if may_ask < u32::MAX {
+            let taken = picked.len() - k as usize;
+            self.ask(lane_id, picked[taken..].iter().map(|p| p.seq), now);
+        }
         k
     }
 

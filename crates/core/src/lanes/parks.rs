@@ -1,6 +1,6 @@
 //! Parks: what stops lanes, and until when.
 
-use super::{LaneId, LaneKey, Lanes};
+use super::{GATE_PARK, LaneId, LaneKey, Lanes};
 use crate::ids::QueueName;
 use crate::job::{Park, ParkScope};
 use crate::time::Timestamp;
@@ -13,6 +13,9 @@ impl Lanes {
             self.park_ends.insert((until, park.scope.clone(), park.by.clone()));
         }
         self.shift_parks(&park.scope, true, now);
+        if let Some(until) = park.until.filter(|_| park.by.starts_with(GATE_PARK)) {
+            self.begin_caution(&park.scope, until, now);
+        }
         self.parks.insert((park.scope.clone(), park.by.clone()), park);
     }
 
@@ -26,7 +29,7 @@ impl Lanes {
         Some(park)
     }
 
-    fn shift_parks(&mut self, scope: &ParkScope, up: bool, now: Timestamp) {
+    pub(super) fn shift_parks(&mut self, scope: &ParkScope, up: bool, now: Timestamp) {
         let shift = |n: &mut u32| *n = if up { *n + 1 } else { n.saturating_sub(1) };
         let lanes = match scope {
             ParkScope::Queue(name) => {
@@ -53,6 +56,11 @@ impl Lanes {
     /// All parks.
     pub fn parks(&self) -> impl Iterator<Item = &Park> {
         self.parks.values()
+    }
+
+    /// Until when this owner has parked this scope.
+    pub fn parked_until(&self, scope: &ParkScope, by: &str) -> Option<Timestamp> {
+        self.parks.get(&(scope.clone(), by.to_owned())).and_then(|p| p.until)
     }
 
     /// Whether this owner has a park on this scope.

@@ -153,6 +153,7 @@ async fn write(shared: &Shared, batch: Vec<Settlement>) -> tidegate_store::Resul
                 report.retried += 1;
             }
             (_, Kind::Snooze) => report.snoozed += 1,
+            (_, Kind::Wait) => report.waited += 1,
             (_, Kind::Other) => report.released += 1,
         }
     }
@@ -164,6 +165,8 @@ async fn write(shared: &Shared, batch: Vec<Settlement>) -> tidegate_store::Resul
 enum Kind {
     Fail,
     Snooze,
+    /// For a gate.
+    Wait,
     Other,
 }
 
@@ -171,7 +174,8 @@ impl Kind {
     fn of(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Fail(_) => Self::Fail,
-            Outcome::Snooze { .. } => Self::Snooze,
+            Outcome::Snooze { gate: Some(_), .. } => Self::Wait,
+            Outcome::Snooze { gate: None, .. } => Self::Snooze,
             Outcome::Complete(_) | Outcome::Release | Outcome::Cancel => Self::Other,
         }
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{self, Poll};
 
 use tidegate_core::failure::{Category, Failure as Record};
+use tidegate_core::gates;
 use tidegate_core::time::Millis;
 use tidegate_store::params::{Outcome as Verdict, Settlement};
 use tokio::task::JoinSet;
@@ -23,7 +24,8 @@ use super::Shared;
 use super::desk::{Slot, Waiting};
 use super::shutdown::{Phase, reached};
 use crate::classify::by_rules;
-use crate::failure::{Failed, Inner};
+use crate::failure::{Failed, Inner, Snooze};
+use crate::gates::permit::end_of;
 use crate::handler::Work;
 use crate::span::duration;
 use crate::{Context, Done, Outcome, StopReason};
@@ -111,7 +113,9 @@ fn admit(shared: &Shared, waiting: Waiting) -> Option<Run> {
     let Some(handler) = shared.handlers.get(&job.kind) else {
         let reason = format!("worker {} has no handler for kind {}", shared.name, job.kind);
         let until = shared.tide.now().plus_ms(NO_HANDLER_MS);
-        shared.outbox.push(Settlement { ticket, outcome: Verdict::Snooze { until, reason, park: None } });
+        shared
+            .outbox
+            .push(Settlement { ticket, outcome: Verdict::Snooze { until, reason, park: None, gate: None } });
         return None;
     };
     let cx = Context::new(job, lease, shared.tide.now());
@@ -192,6 +196,11 @@ fn settle(shared: &Shared, cx: &Context, end: Option<End>) {
         shared.tally.change().panics += 1;
     }
     let outcome = verdict(shared, cx, end);
+    let permits = std::mem::take(&mut *cx.permits());
+    for held in permits.iter().filter(|h| h.take()) {
+        let end = end_of(&outcome, shared.tide.now());
+        shared.gates.give_back(held.permit.clone(), gates::Outcome::of(end));
+    }
     shared.outbox.push(Settlement { ticket: cx.job().ticket, outcome });
 }
 
@@ -201,7 +210,9 @@ fn verdict(shared: &Shared, cx: &Context, end: Option<End>) -> Verdict {
     let end = match end {
         Some(End::Returned(Ok(Done { result }))) => return Verdict::Complete(result),
         Some(End::Returned(Err(failure))) => match failure.into_inner() {
-            Inner::Snooze(s) => return Verdict::Snooze { until: s.until, reason: s.reason, park: s.park },
+            Inner::Snooze(Snooze { until, reason, park, gate }) => {
+                return Verdict::Snooze { until, reason, park, gate };
+            }
             Inner::Failed(failed) => Ok(failed),
         },
         Some(End::Panicked(text)) => Err(Record::new(Category::LogicError, "PANIC", text)),

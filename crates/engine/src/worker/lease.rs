@@ -8,16 +8,23 @@ use tidegate_core::ids::LeaseId;
 use tokio::time::Instant;
 
 use crate::Tidegate;
+use crate::gates::GateDesk;
 
 /// One lease, shared by the runs it covers.
 pub(crate) struct Lease {
     tide: Tidegate,
+    gates: Arc<GateDesk>,
     lost: AtomicBool,
 }
 
 impl Lease {
     pub(crate) fn tide(&self) -> &Tidegate {
         &self.tide
+    }
+
+    /// Where its runs leave what concerns their permits.
+    pub(crate) fn gates(&self) -> &Arc<GateDesk> {
+        &self.gates
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -34,19 +41,23 @@ struct Entry {
 }
 
 /// All leases of a worker. Touched once per claimed batch, settled batch and heartbeat, never per job.
-#[derive(Default)]
 pub(crate) struct Ledger {
+    gates: Arc<GateDesk>,
     entries: Mutex<BTreeMap<LeaseId, Entry>>,
 }
 
 impl Ledger {
+    pub(crate) fn new(gates: Arc<GateDesk>) -> Self {
+        Self { gates, entries: Mutex::default() }
+    }
+
     fn entries(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A new lease over `open` jobs.
     pub(crate) fn add(&self, id: LeaseId, open: usize, until: Instant, tide: Tidegate) -> Arc<Lease> {
-        let lease = Arc::new(Lease { tide, lost: AtomicBool::new(false) });
+        let lease = Arc::new(Lease { tide, gates: self.gates.clone(), lost: AtomicBool::new(false) });
         self.entries().insert(id, Entry { lease: lease.clone(), open, until });
         lease
     }

@@ -2,7 +2,7 @@
 //!
 //! The producer claims jobs and puts them on the desk; drivers take them off and run them (executor); outcomes go
 //! through the outbox to the completer. Beside them the heart keeps leases, the rescuer keeps time, the pruner deletes,
-//! the memory guard watches and the worker's presence is announced. All of them are tasks of one `run` call: dropping that call's future ends them like a
+//! the memory guard watches, permits are renewed and given back, and the worker's presence is announced. All of them are tasks of one `run` call: dropping that call's future ends them like a
 //! crash would, and the leases run out.
 
 mod check;
@@ -12,6 +12,7 @@ mod executor;
 mod heart;
 pub(crate) mod lease;
 mod memory;
+mod permits;
 mod presence;
 mod producer;
 mod pruner;
@@ -19,7 +20,7 @@ mod report;
 mod rescuer;
 mod roster;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 mod shutdown;
 
 use std::collections::HashMap;
@@ -47,6 +48,7 @@ use self::report::Tally;
 use self::roster::Roster;
 use self::shutdown::{Crew, Phase, Requests};
 use crate::classify::Rule;
+use crate::gates::GateDesk;
 use crate::handler::Handler;
 use crate::span::{duration, within};
 use crate::{Context, Error, IntoOutcome, IntoSpan, Job, Result, Tidegate};
@@ -59,6 +61,11 @@ const MAX_CONCURRENCY: usize = 100_000;
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 /// Time that handlers have to finish at shutdown: 45 s of the 60 s that orchestrators usually give.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(45);
+
+/// How long the first in a gate's line waits in place.
+const DEFAULT_GATE_PATIENCE: Duration = Duration::from_millis(100);
+/// The longest such wait: it keeps a slot of the worker, and its job's timeout runs.
+const MAX_GATE_PATIENCE_MS: i64 = 10_000;
 
 /// Runs jobs with the handlers it is given.
 ///
@@ -95,6 +102,7 @@ pub struct Worker {
     grace: Duration,
     drain: Duration,
     memory_limit: Option<u64>,
+    gate_patience: Duration,
     /// The first thing that cannot be right; said at start.
     wrong: Option<Error>,
 }
@@ -111,6 +119,7 @@ pub(crate) struct Shared {
     grace: Duration,
     desk: Desk,
     ledger: Ledger,
+    gates: Arc<GateDesk>,
     roster: Roster,
     outbox: Outbox,
     memory: Guard,
@@ -139,6 +148,7 @@ impl Worker {
             grace: DEFAULT_GRACE,
             drain: DEFAULT_DRAIN,
             memory_limit: None,
+            gate_patience: DEFAULT_GATE_PATIENCE,
             wrong: None,
         }
     }
@@ -293,6 +303,19 @@ impl Worker {
         self
     }
 
+    /// How long a handler waits in place for a gate if it is the first in line, instead of putting its job off; 100 ms unless
+    /// said, at most 10 s. A quarter of the worker's slots may wait so.
+    ///
+    /// ```
+    /// # let tide = tidegate::Tidegate::memory();
+    /// let worker = tidegate::Worker::new(&tide).gate_patience("500ms");
+    /// ```
+    pub fn gate_patience(mut self, span: impl IntoSpan) -> Self {
+        let ms = within("a patience", span, 0..=MAX_GATE_PATIENCE_MS);
+        self.checked(ms, |w, ms| w.gate_patience = duration(ms));
+        self
+    }
+
     /// Says the category of errors that come out of handlers through `?`. Rules are asked in their order about the error
     /// and its causes; the first answer counts.
     ///
@@ -382,6 +405,7 @@ impl Worker {
         }
         crew.completer.spawn(completer::run(shared.clone()));
         crew.services.spawn(heart::run(shared.clone()));
+        crew.services.spawn(permits::run(shared.clone()));
         crew.services.spawn(rescuer::run(shared.clone()));
         crew.services.spawn(pruner::run(shared.clone()));
         crew.services.spawn(memory::run(shared.clone()));
@@ -410,6 +434,7 @@ impl Worker {
         let name = self.name.map_or_else(default_name, Ok)?;
         let memory = Guard::new(self.memory_limit, !self.tide.clock().is_virtual());
         memory.run_once();
+        let gates = GateDesk::new(self.tide.clone(), self.gate_patience, self.lease_ms, self.concurrency);
         let desk = Desk::new(self.concurrency, checked.queues.len(), drivers(), until_idle);
         let mut handlers = HashMap::with_capacity(self.handlers.len());
         for handler in self.handlers {
@@ -425,7 +450,8 @@ impl Worker {
             lease_ms: self.lease_ms,
             grace: self.grace,
             desk,
-            ledger: Ledger::default(),
+            ledger: Ledger::new(gates.clone()),
+            gates,
             roster: Roster::default(),
             outbox: Outbox::default(),
             memory,

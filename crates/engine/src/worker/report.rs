@@ -28,6 +28,8 @@ pub struct Report {
     pub dead: u64,
     /// Times a job was put off.
     pub snoozed: u64,
+    /// Times a job was put off because gates refused it.
+    pub waited: u64,
     /// Jobs cancelled while this worker held them.
     pub cancelled: u64,
     /// Jobs given back without spending an attempt.

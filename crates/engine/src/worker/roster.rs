@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::ids::{JobId, LeaseId, Seq};
 use tidegate_store::params::Ticket;
 
+use crate::gates::permit::Held;
 use crate::{Context, StopReason};
 
 /// Cancels remembered for runs that are about to be entered; the heartbeat tells of older ones.
@@ -51,6 +52,11 @@ impl Roster {
 
     pub(crate) fn leave(&self, cx: &Context) {
         self.inner().runs.remove(&cx.job().ticket);
+    }
+
+    /// What the runs are admitted for and have not settled.
+    pub(crate) fn permits(&self) -> Vec<Arc<Held>> {
+        self.inner().runs.values().flat_map(|cx| cx.permits().clone()).collect()
     }
 
     /// A job should stop. False if no such run is entered.

@@ -1,6 +1,7 @@
 //! Claimed jobs for unit tests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::ids::{GroupKey, JobId, KindName, LeaseId, QueueName, Seq};
 use tidegate_core::job::Priority;
@@ -10,10 +11,13 @@ use tidegate_store::params::{ClaimedJob, Ticket};
 
 use super::lease::{Lease, Ledger};
 use crate::Tidegate;
+use crate::gates::GateDesk;
 
 /// The `n`-th job, under a lease of its own.
-pub(super) fn claimed(n: i64, priority: Priority) -> (ClaimedJob, Arc<Lease>) {
-    let lease = Ledger::default().add(LeaseId(1), 1, tokio::time::Instant::now(), Tidegate::memory());
+pub(crate) fn claimed(n: i64, priority: Priority) -> (ClaimedJob, Arc<Lease>) {
+    let tide = Tidegate::memory();
+    let gates = GateDesk::new(tide.clone(), Duration::ZERO, 30_000, 1);
+    let lease = Ledger::new(gates).add(LeaseId(1), 1, tokio::time::Instant::now(), tide);
     let job = ClaimedJob {
         ticket: Ticket { lease: LeaseId(1), seq: Seq(n) },
         id: JobId::from_parts(0, n as u128),

@@ -27,7 +27,7 @@ async fn populate(store: &(impl Store + Sync), jobs: &[NewJob]) {
             1 => fail(Category::InvalidInput, "100% \"wrong\"\nand a_b"),
             2 => fail(Category::TransientServer, "it's down; DROP TABLE jobs"),
             3 => Outcome::Cancel,
-            4 => Outcome::Snooze { until: NOW.plus_ms(9_000), reason: "no".into(), park: None },
+            4 => Outcome::Snooze { until: NOW.plus_ms(9_000), reason: "no".into(), park: None, gate: None },
             _ => continue,
         };
         settle(store, job.ticket, outcome, NOW).await;

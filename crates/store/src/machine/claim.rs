@@ -1,9 +1,9 @@
 //! Claim: within every limit and park, under one lease.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use tidegate_core::codes;
-use tidegate_core::ids::{LeaseId, ProcessId, QueueName, Seq};
+use tidegate_core::ids::{JobId, LeaseId, ProcessId, QueueName, Seq};
 use tidegate_core::job::UniqueScope;
 use tidegate_core::lanes::{Appetite, Exclusive, LaneId, Picked, QueueId, SuspectPick};
 use tidegate_core::limits;
@@ -41,6 +41,29 @@ impl<R: Rows> Machine<R> {
         }
         reply.next_wakeup = self.wakeup(&queues);
         Ok(reply)
+    }
+
+    /// Whether anything is handed out with caution, because a gate has refused.
+    pub fn is_cautious(&self) -> bool {
+        self.memory.lanes.is_cautious()
+    }
+
+    /// Gates have admitted these running jobs, and said how many more like each would pass: scopes that were handed out with
+    /// caution may yield more. Changes no row.
+    pub fn admitted(&mut self, jobs: &[(JobId, u32)], now: Timestamp) -> Result<()> {
+        if !self.is_cautious() {
+            return Ok(());
+        }
+        self.tick(now)?;
+        let (lanes, leases) = (&self.memory.lanes, &self.memory.leases);
+        let asking: HashMap<JobId, Seq> =
+            lanes.asking().filter_map(|seq| Some((leases.running(seq)?.id, seq))).collect();
+        for (id, remaining) in jobs {
+            if let Some(seq) = asking.get(id) {
+                self.change(Change::Admitted(*seq, *remaining))?;
+            }
+        }
+        Ok(())
     }
 
     /// What the claim gets: one suspect, which is still where it was, or jobs taken out of their lanes.

@@ -1,10 +1,10 @@
-//! What people do to single jobs: cancel, run now, change the priority.
+//! What people and gates do to single jobs: cancel, run now, change the priority.
 
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
-use tidegate_core::ids::{JobId, Seq};
-use tidegate_core::job::{Priority, State};
-use tidegate_core::lanes::{LaneKey, QueueId};
+use tidegate_core::ids::{ConnectorName, JobId, Seq};
+use tidegate_core::job::{ParkScope, Priority, ScheduledBecause, State};
+use tidegate_core::lanes::{GATE_PARK, LaneKey, QueueId};
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
@@ -13,6 +13,9 @@ use super::{Change, Face, Fate, Machine, Place};
 use crate::params::{CancelJob, CancelReply, Ticket};
 use crate::rows::{DoneRow, JobRow, Rows, StateRow};
 use crate::{Error, Result};
+
+/// Running jobs whose turn is remembered.
+const MOST_TURNED: usize = 10_000;
 
 impl<R: Rows> Machine<R> {
     /// Cancels a job: at once if it waits, by asking its handler if it runs.
@@ -64,6 +67,46 @@ impl<R: Rows> Machine<R> {
             self.settle_due()?;
         }
         Ok(State::Ready)
+    }
+
+    /// It is the turn of jobs that wait for the gates of this domain: they are ready, and these gates' parks that cover them end.
+    pub fn turn(&mut self, jobs: &[JobId], gate: &ConnectorName, now: Timestamp) -> Result<()> {
+        let now = self.tick(now)?;
+        let by = format!("{GATE_PARK}{gate}");
+        for id in jobs {
+            let Some(seq) = self.rows.find_job(*id)? else { continue };
+            self.hint_rows([seq].into_iter(), Need::Everything)?;
+            if self.memory.leases.running(seq).is_some() {
+                // Its handler has been refused and is about to put it off: that would be for nothing.
+                if self.turned.len() >= MOST_TURNED {
+                    // Left over from jobs that others settled; who is forgotten comes at its time.
+                    self.turned.clear();
+                }
+                self.turned.insert(seq);
+                continue;
+            }
+            if self.rows.done(seq)?.is_some() {
+                continue;
+            }
+            let (row, mut state) = self.row_and_state(seq)?;
+            // Whatever else it waits for goes on.
+            if state.because != Some(ScheduledBecause::Snooze) {
+                continue;
+            }
+            let lane = state.lane.unwrap_or(row.lane);
+            let parks = self.memory.lanes.parks_of(lane).into_iter().filter(|p| p.by == by);
+            let ended: Vec<ParkScope> = parks.map(|p| p.scope.clone()).collect();
+            for scope in ended {
+                self.end_park(scope, by.clone())?;
+            }
+            if !self.memory.lanes.is_ready(lane, seq) {
+                self.undelay(seq, state.run_at.unwrap_or(row.run_at))?;
+                state.run_at = Some(now);
+                self.put_state(seq, &state)?;
+                self.change(Change::Due { place: Place { seq, lane, tenant: row.tenant }, at: now })?;
+            }
+        }
+        self.settle_due()
     }
 
     /// Changes the priority of a job that is not finished. A running job has it from its next attempt on.

@@ -211,6 +211,17 @@ impl Memory {
             Change::Extended(lease, until) => {
                 must(known.leases.set_end(*lease, *until), "a lease is missing")?;
             }
+            Change::Admitted(seq, remaining) => {
+                if let Some(lane) = known.leases.running(*seq).map(|r| r.lane) {
+                    known.lanes.admitted(lane, *seq, *remaining, now);
+                }
+                self.signals.work = true;
+            }
+            Change::Refused(seq, until) => {
+                if let Some(lane) = known.leases.running(*seq).map(|r| r.lane) {
+                    known.lanes.refused(lane, *seq, *until);
+                }
+            }
             Change::CancelAsked(seq) => {
                 must(known.leases.request_cancel(*seq), "a job does not run")?;
                 self.signals.cancels.extend(self.known.leases.running(*seq).map(|r| r.id));

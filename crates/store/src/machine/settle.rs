@@ -2,10 +2,11 @@
 
 use tidegate_core::codes;
 use tidegate_core::failure::{Category, ErrorEntry, Failure, cut};
-use tidegate_core::ids::Seq;
+use tidegate_core::ids::{ConnectorName, Seq};
 use tidegate_core::job::{
     DeadLetter, LogLine, Park, ParkScope, Progress, Review, ScheduledBecause, State, UniqueScope,
 };
+use tidegate_core::lanes::GATE_PARK;
 use tidegate_core::leases::Running;
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
@@ -68,6 +69,7 @@ impl<R: Rows> Machine<R> {
             self.stale_refused += 1;
             return Ok(Settled::Stale);
         };
+        let turned = self.turned.remove(&seq);
         match outcome {
             Outcome::Complete(Some(result)) if result.as_str().len() > limits::MAX_RESULT_BYTES => {
                 let message = format!(
@@ -91,16 +93,22 @@ impl<R: Rows> Machine<R> {
                 let failure = Failure::new(Category::LogicError, codes::UNKNOWN_QUEUE.id, message);
                 self.fail(seq, running, &failure, seed, now)
             }
-            Outcome::Snooze { until, reason, park } => self.snooze(seq, running, until, reason, park, now),
-            Outcome::Release => {
-                let mut state = self.state_of(seq)?;
-                state.settled = Some(running.lease);
-                state.claimed = true;
-                state.suspect = false;
-                self.back_to_ready(seq, running, &mut state, Because::Release, now)?;
-                Ok(Settled::Applied(State::Ready))
+            Outcome::Snooze { gate: Some(_), .. } if turned => self.give_back(seq, running, now),
+            Outcome::Snooze { until, reason, park, gate } => {
+                self.snooze(seq, running, Snooze { until, reason, park, gate }, now)
             }
+            Outcome::Release => self.give_back(seq, running, now),
         }
+    }
+
+    /// Ready again, and nothing spent.
+    fn give_back(&mut self, seq: Seq, running: Running, now: Timestamp) -> Result<Settled> {
+        let mut state = self.state_of(seq)?;
+        state.settled = Some(running.lease);
+        state.claimed = true;
+        state.suspect = false;
+        self.back_to_ready(seq, running, &mut state, Because::Release, now)?;
+        Ok(Settled::Applied(State::Ready))
     }
 
     /// Takes a job off its lease, frees its places and puts it where it belongs now.
@@ -224,28 +232,28 @@ impl<R: Rows> Machine<R> {
         Ok(Settled::Again(at))
     }
 
-    fn snooze(
-        &mut self,
-        seq: Seq,
-        running: Running,
-        until: Timestamp,
-        reason: String,
-        park: Option<ParkScope>,
-        now: Timestamp,
-    ) -> Result<Settled> {
+    fn snooze(&mut self, seq: Seq, running: Running, snooze: Snooze, now: Timestamp) -> Result<Settled> {
+        let Snooze { until, reason, park, gate } = snooze;
         let until = until.min(now.plus_ms(limits::MAX_DELAY_MS));
         let reason = cut(reason, limits::MAX_NOTE_BYTES);
         let parks = park.is_some();
+        let by = gate.as_ref().map_or_else(|| PARKED_BY_SNOOZE.into(), |d| format!("{GATE_PARK}{d}"));
         if let Some(scope) = park.filter(|_| until > now) {
-            let park =
-                Park { scope, by: PARKED_BY_SNOOZE.into(), reason: reason.clone(), until: Some(until) };
-            self.park(park, now)?;
+            // Those refused later stand further back in the gate's line: the scope goes on when the first of them may.
+            let earlier =
+                self.memory.lanes.parked_until(&scope, &by).is_some_and(|end| now < end && end <= until);
+            if gate.is_none() || !earlier {
+                self.park(Park { scope, by, reason: reason.clone(), until: Some(until) }, now)?;
+            }
+        }
+        if gate.is_some() && until > now {
+            self.change(Change::Refused(seq, until))?;
         }
         let mut state = self.state_of(seq)?;
         state.settled = Some(running.lease);
         state.claimed = true;
         state.suspect = false;
-        state.snoozes += 1;
+        state.snoozes += u32::from(gate.is_none());
         // A refusal that parks a scope names a time that `hasten` must respect.
         state.not_before = parks.then_some(until);
         state.snooze_reason = Some(reason.clone());
@@ -346,6 +354,14 @@ impl<R: Rows> Machine<R> {
         self.put_state(ticket.seq, &state)?;
         Ok(true)
     }
+}
+
+/// How a job is put off.
+struct Snooze {
+    until: Timestamp,
+    reason: String,
+    park: Option<ParkScope>,
+    gate: Option<ConnectorName>,
 }
 
 /// How a running job ends.

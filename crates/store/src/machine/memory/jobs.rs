@@ -112,6 +112,7 @@ impl Memory {
         let not_held = || Error::internal(format!("job {} is not running", seq.0));
         let (running, _) = self.known.leases.release(seq).ok_or_else(not_held)?;
         let Running { id, kind, tenant, lane: home, .. } = running;
+        self.known.lanes.answered(home, seq, now);
         let queue = self.known.lanes.finished(home, now);
         let queue = queue.ok_or_else(|| Error::internal(format!("lane {} is missing", home.0)))?;
         // A freed place, or a process that is alone now, may let another job run.

@@ -1,0 +1,197 @@
+//! Caution: what a gate has refused comes back one job at a time.
+//!
+//! A gate's park says when to come back, not how many may then pass. Were all of a scope's jobs handed out when it ends, most
+//! would be refused and put back. So the scope yields one job; when that was admitted, as many more as the gate said remain. If
+//! none remain, the next one to ask is the first that was refused and comes back at its time; only where nobody waits, one more
+//! finds out when to come back. So a job is claimed in vain once, and at most one per admission.
+//!
+//! - A caution begins with a park by gates ([`GATE_PARK`]) and ends [`LASTS_MS`] after the last word from them: a scope whose
+//!   jobs ask no gate is not held up for longer than that.
+//! - A job that ends in whatever way no longer asks, so a scope is never closed while nothing of it runs.
+//! - Processes over the same rows tell each other, so it holds for all of them together. A restart begins anew with the parks.
+
+use std::collections::BTreeSet;
+
+use super::parks::scopes_of;
+use super::{LaneId, Lanes};
+use crate::ids::Seq;
+use crate::job::ParkScope;
+use crate::time::Timestamp;
+
+/// What the owner of a park by gates begins with; the domain follows.
+pub const GATE_PARK: &str = "gate:";
+/// How long a caution lasts after the last word from the gates.
+const LASTS_MS: i64 = 5_000;
+/// Most jobs of a scope that may ask at a time under caution: more is as good as none.
+const MOST: u32 = 1_024;
+/// Refused jobs of a scope that are known.
+const MOST_REFUSED: usize = 10_000;
+
+/// What is known of a scope that a gate has refused.
+#[derive(Debug)]
+pub(super) struct Caution {
+    /// Jobs that may ask at a time.
+    budget: u32,
+    /// Jobs that were handed out and have not been answered.
+    asking: BTreeSet<Seq>,
+    /// Jobs that were refused and come back by themselves.
+    refused: BTreeSet<Seq>,
+    /// Whether it counts as a park of its scope now.
+    closed: bool,
+    until: Timestamp,
+}
+
+impl Lanes {
+    /// A gate has refused this scope until then.
+    pub(super) fn begin_caution(&mut self, scope: &ParkScope, until: Timestamp, now: Timestamp) {
+        let until = until.plus_ms(LASTS_MS);
+        let caution = self.cautions.entry(scope.clone()).or_insert_with(|| Caution {
+            budget: 1,
+            asking: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            closed: false,
+            until,
+        });
+        caution.budget = 1;
+        let until = until.max(caution.until);
+        self.shift_end(scope, until);
+        self.review(scope, now);
+    }
+
+    /// Whether any scope is under caution.
+    pub fn is_cautious(&self) -> bool {
+        !self.cautions.is_empty()
+    }
+
+    /// Jobs that were handed out under caution and have not been answered.
+    pub fn asking(&self) -> impl Iterator<Item = Seq> {
+        self.cautions.values().flat_map(|c| c.asking.iter().copied())
+    }
+
+    /// A gate has admitted a job of this lane, and said how many more would pass. True if more may be handed out now.
+    pub fn admitted(&mut self, lane: LaneId, seq: Seq, remaining: u32, now: Timestamp) -> bool {
+        let mut opened = false;
+        for scope in self.cautioned(lane) {
+            let Some(caution) = self.cautions.get_mut(&scope) else { continue };
+            // What was refused since knows better.
+            if caution.asking.remove(&seq) {
+                caution.budget = match remaining {
+                    0 => u32::from(caution.refused.is_empty()),
+                    n => n.min(MOST),
+                };
+                let until = caution.until.max(now.plus_ms(LASTS_MS));
+                self.shift_end(&scope, until);
+                opened |= self.review(&scope, now);
+            }
+        }
+        opened
+    }
+
+    /// A gate has refused a job of this lane, which comes back at this time.
+    pub fn refused(&mut self, lane: LaneId, seq: Seq, until: Timestamp) {
+        for scope in self.cautioned(lane) {
+            let Some(caution) = self.cautions.get_mut(&scope) else { continue };
+            if caution.refused.len() < MOST_REFUSED {
+                caution.refused.insert(seq);
+                let until = caution.until.max(until.plus_ms(LASTS_MS));
+                self.shift_end(&scope, until);
+            }
+        }
+    }
+
+    /// A job is back in this lane: one that was refused may ask.
+    pub(super) fn is_back(&mut self, lane: LaneId, seq: Seq, now: Timestamp) {
+        for scope in self.cautioned(lane) {
+            let Some(caution) = self.cautions.get_mut(&scope) else { continue };
+            if caution.refused.remove(&seq) {
+                caution.budget = caution.budget.max(1);
+                self.review(&scope, now);
+            }
+        }
+    }
+
+    /// A job of this lane no longer runs.
+    pub fn answered(&mut self, lane: LaneId, seq: Seq, now: Timestamp) {
+        for scope in self.cautioned(lane) {
+            if self.cautions.get_mut(&scope).is_some_and(|c| c.asking.remove(&seq)) {
+                self.review(&scope, now);
+            }
+        }
+    }
+
+    /// How many jobs of this lane may be handed out as far as gates are concerned.
+    pub(super) fn may_ask(&self, lane: LaneId) -> u32 {
+        let free = |c: &Caution| c.budget.saturating_sub(c.asking.len() as u32);
+        let scopes = self.cautioned(lane).into_iter();
+        scopes.filter_map(|s| self.cautions.get(&s)).map(free).min().unwrap_or(u32::MAX)
+    }
+
+    /// Jobs of this lane were handed out.
+    pub(super) fn ask(&mut self, lane: LaneId, jobs: impl Iterator<Item = Seq> + Clone, now: Timestamp) {
+        for scope in self.cautioned(lane) {
+            if let Some(caution) = self.cautions.get_mut(&scope) {
+                caution.asking.extend(jobs.clone());
+                self.review(&scope, now);
+            }
+        }
+    }
+
+    /// Cautions that cover a lane and are closed: they count as parks.
+    pub(super) fn closed_on(&self, scope: &ParkScope) -> usize {
+        usize::from(self.cautions.get(scope).is_some_and(|c| c.closed))
+    }
+
+    /// When the first caution ends.
+    pub(super) fn caution_end(&self) -> Option<Timestamp> {
+        self.caution_ends.first().map(|(at, _)| *at)
+    }
+
+    /// Forgets cautions whose time is over.
+    pub(super) fn end_cautions(&mut self, now: Timestamp) {
+        while let Some((_, scope)) = self.caution_ends.first().filter(|(at, _)| *at <= now).cloned() {
+            self.forget_caution(&scope, now);
+        }
+    }
+
+    /// The clock went back: all ends lie anywhere.
+    pub(super) fn forget_cautions(&mut self, now: Timestamp) {
+        while let Some((_, scope)) = self.caution_ends.first().cloned() {
+            self.forget_caution(&scope, now);
+        }
+    }
+
+    fn forget_caution(&mut self, scope: &ParkScope, now: Timestamp) {
+        let Some(caution) = self.cautions.remove(scope) else { return };
+        self.caution_ends.remove(&(caution.until, scope.clone()));
+        if caution.closed {
+            self.shift_parks(scope, false, now);
+        }
+    }
+
+    fn shift_end(&mut self, scope: &ParkScope, until: Timestamp) {
+        let Some(caution) = self.cautions.get_mut(scope) else { return };
+        self.caution_ends.remove(&(caution.until, scope.clone()));
+        caution.until = until;
+        self.caution_ends.insert((until, scope.clone()));
+    }
+
+    /// Closes or opens a scope. True if it opened.
+    fn review(&mut self, scope: &ParkScope, now: Timestamp) -> bool {
+        let Some(caution) = self.cautions.get_mut(scope) else { return false };
+        let closed = caution.asking.len() as u32 >= caution.budget;
+        if closed == std::mem::replace(&mut caution.closed, closed) {
+            return false;
+        }
+        self.shift_parks(scope, closed, now);
+        !closed
+    }
+
+    /// The scopes of a lane that are under caution.
+    fn cautioned(&self, lane: LaneId) -> Vec<ParkScope> {
+        if self.cautions.is_empty() {
+            return vec![];
+        }
+        let Some(key) = self.lane_key(lane) else { return vec![] };
+        scopes_of(key).into_iter().filter(|s| self.cautions.contains_key(s)).collect()
+    }
+}
