@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+#[cfg(any(feature = "redis", feature = "postgres"))]
+use crate::{Fallback, FallbackOptions};
 use crate::{GateOperations, Gates, GatesError, InProcess};
 
 /// What a backend does: the calls, and what operators ask.
@@ -9,18 +11,49 @@ pub trait Backend: Gates + GateOperations {}
 
 impl<T: Gates + GateOperations> Backend for T {}
 
-/// Gates at an address: `memory:` (this process alone), `redis://…` or `postgres://…`.
+/// Gates at an address: `memory:` (this process alone), `redis://…` or `postgres://…`. Calls go on in process while a server is
+/// out of reach ([`crate::Fallback`]).
 pub async fn connect(address: &str) -> Result<Arc<dyn Backend>, GatesError> {
+    match plainly(address).await? {
+        Plain::Memory(gates) => Ok(Arc::new(gates)),
+        #[cfg(feature = "redis")]
+        Plain::Redis(gates) => Ok(Arc::new(Fallback::around(gates, FallbackOptions::default()).await?)),
+        #[cfg(feature = "postgres")]
+        Plain::Postgres(gates) => Ok(Arc::new(Fallback::around(gates, FallbackOptions::default()).await?)),
+    }
+}
+
+/// The same for who only looks and steers: not counted among the processes that share the limits, and told at once when the
+/// server does not answer.
+pub async fn connect_to_operate(address: &str) -> Result<Arc<dyn Backend>, GatesError> {
+    match plainly(address).await? {
+        Plain::Memory(gates) => Ok(Arc::new(gates)),
+        #[cfg(feature = "redis")]
+        Plain::Redis(gates) => Ok(Arc::new(gates)),
+        #[cfg(feature = "postgres")]
+        Plain::Postgres(gates) => Ok(Arc::new(gates)),
+    }
+}
+
+enum Plain {
+    Memory(InProcess),
+    #[cfg(feature = "redis")]
+    Redis(crate::RedisGates),
+    #[cfg(feature = "postgres")]
+    Postgres(crate::PgGates),
+}
+
+async fn plainly(address: &str) -> Result<Plain, GatesError> {
     let scheme = address.split_once(':').map_or("", |(scheme, _)| scheme);
     match scheme {
-        "memory" => Ok(Arc::new(InProcess::new())),
+        "memory" => Ok(Plain::Memory(InProcess::new())),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "unix" | "redis+unix" => {
-            Ok(Arc::new(crate::RedisGates::connect(address, crate::RedisOptions::default()).await?))
+            crate::RedisGates::connect(address, crate::RedisOptions::default()).await.map(Plain::Redis)
         }
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
-            Ok(Arc::new(crate::PgGates::connect(address, crate::PgGatesOptions::new()).await?))
+            crate::PgGates::connect(address, crate::PgGatesOptions::new()).await.map(Plain::Postgres)
         }
         // The rest of the address may hold a password.
         other => Err(GatesError::UnknownAddress { scheme: other.chars().take(40).collect() }),

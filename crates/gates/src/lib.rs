@@ -32,7 +32,7 @@ use tidegate_core::gates::{
     Admission, Call, Freed, Holder, Micros, Outcome, Permit, Renewal, Settled, Target,
 };
 
-pub use backend::{Backend, connect};
+pub use backend::{Backend, connect, connect_to_operate};
 pub use error::GatesError;
 pub use fallback::{BackendState, Cause, Counters, Fallback, FallbackOptions, Health};
 pub use in_process::InProcess;

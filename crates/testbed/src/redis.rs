@@ -104,11 +104,6 @@ impl Server {
         Ok(std::fs::read_to_string(self.dir.join("pid"))?.trim().parse()?)
     }
 
-    /// Its port.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
     /// Sends a command of words without spaces, and returns the first line of the answer.
     pub fn command(&self, words: &str) -> Result<String> {
         self.converse(words).map(|(line, _)| line)

@@ -24,7 +24,7 @@ pub use tidegate_core::gates::{
 };
 pub use tidegate_gates::{
     Backend, Change, DomainUsage, GateOperations, GateSettings, Gates, GatesError, InProcess, Note, Released,
-    Switch, connect,
+    Switch, connect, connect_to_operate,
 };
 #[cfg(feature = "postgres")]
 pub use tidegate_gates::{PgGates, PgGatesOptions};

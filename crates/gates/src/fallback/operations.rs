@@ -110,6 +110,13 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
         self.inner.ask(self.inner.backend.switch(domain, gate, off, note)).await
     }
 
+    async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
+        match self.inner.alone(domain)? {
+            Some(model) => model.gates.switches(domain).await,
+            None => self.inner.ask(self.inner.backend.switches(domain)).await,
+        }
+    }
+
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
         self.inner.ask(self.inner.backend.changes(domain)).await
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use tidegate::gates::{Backend, GateSettings, GatesError, InvalidGates, Note, connect};
+use tidegate::gates::{Backend, GateSettings, GatesError, InvalidGates, Note, connect, connect_to_operate};
 use tidegate_client::RemoteStore;
 use tidegate_core::codes;
 
@@ -278,7 +278,7 @@ struct Operated {
 async fn to_operate(config: &Config) -> Result<Operated> {
     match config.text("gates.url") {
         Some(url) if !url.starts_with("memory:") => {
-            let backend = connect(url).await?;
+            let backend = connect_to_operate(url).await?;
             if let Some(settings) = settings(config)? {
                 settings.apply(&*backend).await?;
             }

@@ -111,7 +111,8 @@ fn after_a_loss_keys_are_forgotten_once_everything_could_have_come_back() {
 #[test]
 fn a_breaker_tripped_for_all_stops_keys_that_come_later_until_it_is_over_or_reset() {
     let breaker = || Kind::Breaker(Breaker { ramp: Span::secs(0), ..Breaker::default() });
-    let mut w = world(vec![Gate::new("rate", smooth(9, 9)), Gate::new("breaker", breaker()).per(&[Part::Tenant])]);
+    let mut w =
+        world(vec![Gate::new("rate", smooth(9, 9)), Gate::new("breaker", breaker()).per(&[Part::Tenant])]);
     let failing = w.permit(&call_to(1, "failing", "", ""));
     w.settle(&failing, End::Failed(Failure::Server));
     let trip = BreakerOrder::Trip { lasts: 60 * SECOND };
