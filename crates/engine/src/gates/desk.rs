@@ -76,7 +76,10 @@ impl GateDesk {
     pub(crate) fn give_back(&self, permit: Permit, outcome: Outcome) {
         let mut inner = self.inner();
         if inner.back.len() >= MOST_BACK {
-            tracing::warn!(domain = permit.target.domain(), "a permit is left to lapse: too many wait to be given back");
+            tracing::warn!(
+                domain = permit.target.domain(),
+                "a permit is left to lapse: too many wait to be given back"
+            );
             return;
         }
         inner.back.push((permit, outcome));
@@ -155,7 +158,9 @@ impl GateDesk {
                             let (domain, holder) = (held.permit.target.domain(), held.permit.holder);
                             tracing::warn!(domain, %holder, "a permit has lapsed while its call runs");
                         }
-                        Err(error) => tracing::warn!(code = %error.code(), "a permit was not renewed: {error}"),
+                        Err(error) => {
+                            tracing::warn!(code = %error.code(), "a permit was not renewed: {error}")
+                        }
                     }
                 });
             }
