@@ -77,7 +77,7 @@ pub async fn a_job_whose_turn_has_come_is_ready_at_once(w: &mut World) {
     refuse(w, &claimed[0], 60_000).await;
     assert!(w.claim(10).await.jobs.is_empty());
     let turn = async |w: &World, id| {
-        w.store().turn(vec![id], connector("shopify"), w.now).await.expect("a hint is taken")
+        w.store().turn(vec![id], connector("shopify"), w.now).await.expect("a hint is taken");
     };
     turn(w, all[0]).await;
     assert_eq!(ids(&w.claim(10).await), [all[0]]);

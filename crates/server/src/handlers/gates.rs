@@ -68,8 +68,8 @@ fn job_of(holder: &Holder) -> Option<JobId> {
     description = "Makes a permit last for its lease from now on. `gone`: it was settled or has lapsed, and somebody else may have \
                    its slot.",
     request_body(content = RenewRequest, example = json!({"permit": {
-        "target": {"domain": "shopify", "account": "acme"}, "holder": "job_01JD0000000000000000000000", "fence": 1763000000000000_i64,
-        "cost": 52.0, "admitted_at": 1763000000000000_i64, "use_by": 1763000000050000_i64, "expires_at": 1763000030000000_i64
+        "target": {"domain": "shopify", "account": "acme"}, "holder": "job_01JD0000000000000000000000", "fence": 1_763_000_000_000_000_i64,
+        "cost": 52.0, "admitted_at": 1_763_000_000_000_000_i64, "use_by": 1_763_000_000_050_000_i64, "expires_at": 1_763_000_030_000_000_i64
     }})),
     responses((status = 200, body = RenewReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
 )]
@@ -85,8 +85,8 @@ pub(crate) async fn renew(call: Call) -> Answer {
     post, path = "/v1/admissions/settle", tag = "gates", operation_id = "settle_permit",
     description = "Ends a call: what it held is given back, what its answer said is learned. Doing it twice changes nothing.",
     request_body(content = SettlePermit, example = json!({"permit": {
-        "target": {"domain": "shopify", "account": "acme"}, "holder": "job_01JD0000000000000000000000", "fence": 1763000000000000_i64,
-        "cost": 52.0, "admitted_at": 1763000000000000_i64, "use_by": 1763000000050000_i64, "expires_at": 1763000030000000_i64
+        "target": {"domain": "shopify", "account": "acme"}, "holder": "job_01JD0000000000000000000000", "fence": 1_763_000_000_000_000_i64,
+        "cost": 52.0, "admitted_at": 1_763_000_000_000_000_i64, "use_by": 1_763_000_000_050_000_i64, "expires_at": 1_763_000_030_000_000_i64
     }, "outcome": {"end": "ok", "actual": 42.0, "observed": {"level": 948.0}}})),
     responses((status = 200, body = SettledPermit), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
 )]

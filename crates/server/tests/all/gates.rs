@@ -78,7 +78,7 @@ async fn what_is_not_there_or_not_right_is_a_problem() {
     let bad = served
         .post("/v1/admissions", json!({ "connector": "rest", "holder": "h", "account": "a/b" }))
         .await
-        .is(400);
+        .is(422);
     assert_eq!(bad.json["pointer"], "/account");
     let typo = served
         .post("/v1/admissions", json!({ "connector": "rest", "holder": "h", "costs": 1 }))
