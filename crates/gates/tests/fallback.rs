@@ -193,6 +193,9 @@ impl GateOperations for Shaky {
     async fn changes(&self, _: &str) -> Result<Vec<Change>, GatesError> {
         unimplemented!("not used here")
     }
+    async fn switches(&self, _: &str) -> Result<Vec<Switch>, GatesError> {
+        unimplemented!("not used here")
+    }
     async fn usage(&self) -> Result<Vec<DomainUsage>, GatesError> {
         let gates = self.server.gates.lock().unwrap().clone();
         gates.usage().await

@@ -104,8 +104,8 @@ impl GateDesk {
         }
         for some in back.chunks(TOGETHER) {
             let mut tasks = JoinSet::new();
-            for (permit, outcome) in some.iter().cloned() {
-                let desk = self.clone();
+            for (permit, outcome) in some {
+                let (desk, permit, outcome) = (self.clone(), permit.clone(), outcome.clone());
                 tasks.spawn(async move { desk.settle(&permit, &outcome).await });
             }
             while tasks.join_next().await.is_some() {}
@@ -159,7 +159,7 @@ impl GateDesk {
                             tracing::warn!(domain, %holder, "a permit has lapsed while its call runs");
                         }
                         Err(error) => {
-                            tracing::warn!(code = %error.code(), "a permit was not renewed: {error}")
+                            tracing::warn!(code = %error.code(), "a permit was not renewed: {error}");
                         }
                     }
                 });

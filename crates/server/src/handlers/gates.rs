@@ -180,7 +180,7 @@ pub(crate) async fn get(call: Call) -> Answer {
     params(("domain" = String, Path, example = "shopify")),
     request_body(content = ActRequest, examples(
         ("off" = (value = json!({"act": {"do": "switch", "gate": "points", "off": true}, "by": "ada", "why": "limit lifted"}))),
-        ("trip" = (value = json!({"act": {"do": "breaker", "gate": "health", "order": {"trip": {"lasts": 300000000}}}, "why": "their outage"}))),
+        ("trip" = (value = json!({"act": {"do": "breaker", "gate": "health", "order": {"trip": {"lasts": 300_000_000}}}, "why": "their outage"}))),
         ("release" = (value = json!({"act": {"do": "release", "holder": "job_01JD0000000000000000000000", "dry_run": true}, "why": "stuck"})))
     )),
     responses((status = 200, body = Acted), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))

@@ -171,7 +171,7 @@ fn keys_table(scopes: &[ScopeView], off: &[Switch], output: &Output) -> String {
 fn sentence(view: &GateView) -> String {
     match view {
         GateView::Smooth { free } => format!("{} would pass", grouped((*free).max(0) as u64)),
-        GateView::Window { used, max } => format!("{} of {} used", used, max),
+        GateView::Window { used, max } => format!("{used} of {max} used"),
         GateView::Reported { level, capacity, in_flight, foreign } => {
             let others = if foreign.0 > 0 { format!(", {foreign} used by others") } else { String::new() };
             format!("{level} of {capacity} left, {in_flight} in flight{others}")
