@@ -68,6 +68,7 @@ pub(crate) enum Command {
   tidegate serve --store postgres://localhost/jobs     any number of servers on one database
   tidegate serve --bind 0.0.0.0:7433 --tls-cert chain.pem --tls-key key.pem
   tidegate serve --role maintenance                    promote, rescue and prune, no API
+  tidegate serve --gates-file gates.toml               with the gates that workers ask
 
 A server that other machines can reach needs a key: `tidegate keys create --role admin` makes the first. \
 SIGTERM and Ctrl-C let requests finish; a second one stops at once.")]
@@ -77,6 +78,7 @@ SIGTERM and Ctrl-C let requests finish; a second one stops at once.")]
   tidegate work --kind hello --exec 'jq -r .name'
   tidegate work --kind report.build --concurrency 4 -- python3 build_report.py
   tidegate work --queue default --url http://127.0.0.1:9000/jobs
+  tidegate work --kind shop.sync --exec ./sync.sh --gate shopify --cost 52
 
 A command gets the payload on standard input and TIDEGATE_JOB_ID, TIDEGATE_KIND, TIDEGATE_QUEUE, \
 TIDEGATE_TENANT, TIDEGATE_GROUP and TIDEGATE_ATTEMPT in its environment. Its standard error is the job's \
@@ -144,6 +146,14 @@ again, and nothing is stored twice. --run NAME enqueues the same file anew.")]
   tidegate parks add --connector shopify --reason 'their outage' --for 30m"
     )]
     Parks(commands::parks::ParksCommand),
+    /// Look at gates: what is held, who waits; release, promote, reset, disable
+    #[command(after_help = "Examples:
+  tidegate gates ls --store http://127.0.0.1:7433
+  tidegate gates show shopify --gates redis://127.0.0.1 --gates-file gates.toml
+  tidegate gates disable shopify points --reason 'limit lifted'
+
+Gates that a server decides in its own process are asked at the server.")]
+    Gates(commands::gates::GatesArgs),
     /// Look at kinds of jobs, add and change them
     #[command(
         subcommand,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_client::{RemoteOptions, RemoteStore, Timeouts};
+use tidegate_client::{RemoteGates, RemoteOptions, RemoteStore, Timeouts};
 use tidegate_core::codes;
 use tidegate_store::{MemoryStore, Store};
 use tidegate_store_postgres::{PgOptions, PgStore};
@@ -90,13 +90,15 @@ pub(crate) struct Data {
     pub(crate) store: Arc<dyn Store>,
     /// Where it is.
     pub(crate) target: Target,
+    /// The gates of a server.
+    pub(crate) gates: Option<Arc<RemoteGates>>,
 }
 
 impl Data {
     /// A store that was just opened: its clock is the one to go by.
     fn opened(store: Arc<dyn Store>, target: Target) -> Self {
         parse::set_clock_ahead(store.clock_ahead_ms());
-        Self { store, target }
+        Self { store, target, gates: None }
     }
 
     /// Lets go of it.
@@ -161,13 +163,17 @@ pub(crate) async fn open_or_create(config: &Config) -> Result<Data> {
 
 /// Opens this store, making it if need be.
 pub(crate) async fn open(target: Target, config: &Config) -> Result<Data> {
-    let store: Arc<dyn Store> = match &target {
-        Target::Directory(dir) => open_directory(dir).await?,
-        Target::Memory => Arc::new(MemoryStore::new()),
-        Target::Remote(_) => Arc::new(remote(config).await?),
-        Target::Postgres(url) => Arc::new(postgres(url, true).await?),
+    let (store, gates): (Arc<dyn Store>, _) = match &target {
+        Target::Directory(dir) => (open_directory(dir).await?, None),
+        Target::Memory => (Arc::new(MemoryStore::new()), None),
+        Target::Remote(_) => {
+            let store = remote(config).await?;
+            let gates = Arc::new(store.gates());
+            (Arc::new(store), Some(gates))
+        }
+        Target::Postgres(url) => (Arc::new(postgres(url, true).await?), None),
     };
-    Ok(Data::opened(store, target))
+    Ok(Data { gates, ..Data::opened(store, target) })
 }
 
 /// Opens the store for a server that will answer at this URL, making it if need be. Whoever tries to open the same

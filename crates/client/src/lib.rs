@@ -13,6 +13,7 @@
 //!   reply is lost leaves a lease that nobody holds; it ends after its time and the jobs run then.
 //! - **Concurrent enqueues** of one process share requests.
 //! - **Upkeep is the server's**: `advance` and `prune` do nothing here.
+//! - **Gates** are the server's, too ([`RemoteStore::gates`]): permits end with their own leases, not with the job's.
 //! - **Cancels** of running jobs arrive at once if asked for in this process, else with the next heartbeat.
 #![warn(missing_docs)]
 
@@ -21,6 +22,7 @@ mod backoff;
 mod call;
 mod combine;
 mod follow;
+mod gates;
 mod options;
 mod poll;
 mod remote;
@@ -31,5 +33,6 @@ mod store;
 mod tasks;
 mod transport;
 
+pub use gates::RemoteGates;
 pub use options::{RemoteOptions, Timeouts};
 pub use remote::RemoteStore;

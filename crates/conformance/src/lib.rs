@@ -103,6 +103,13 @@ macro_rules! suite {
                 a_stale_snooze_parks_nothing,
                 a_snooze_that_parks_an_unknown_queue_loses_nothing,
             }
+            gates {
+                waiting_for_a_gate_counts_for_nothing,
+                a_gates_park_ends_when_the_first_of_its_jobs_may_come_back,
+                after_a_refusal_one_job_asks_and_then_as_many_as_the_gate_said,
+                a_job_whose_turn_has_come_is_ready_at_once,
+                a_turn_leaves_other_waits_alone,
+            }
             leases {
                 a_lost_lease_cannot_complete,
                 a_ticket_is_good_for_one_settlement,
@@ -260,6 +267,7 @@ mod tests {
             include_str!("cases/order.rs"),
             include_str!("cases/limits.rs"),
             include_str!("cases/parks.rs"),
+            include_str!("cases/gates.rs"),
             include_str!("cases/leases.rs"),
             include_str!("cases/standing.rs"),
             include_str!("cases/stalls.rs"),

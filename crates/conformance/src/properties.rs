@@ -171,9 +171,12 @@ impl Run<'_> {
             .map(|&ticket| {
                 let outcome = match self.dice.below(8) {
                     0 => Outcome::Fail(Failure::new(Category::TransientServer, "E", "")),
-                    1 => {
-                        Outcome::Snooze { until: self.now.plus_ms(2_000), reason: String::new(), park: None, gate: None }
-                    }
+                    1 => Outcome::Snooze {
+                        until: self.now.plus_ms(2_000),
+                        reason: String::new(),
+                        park: None,
+                        gate: None,
+                    },
                     2 => Outcome::Release,
                     _ => Outcome::Complete(None),
                 };

@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::caution::GATE_PARK;
 use self::caution::Caution;
+pub use self::caution::GATE_PARK;
 pub use self::claims::{Appetite, Picked, SuspectPick, SuspectRoom};
 pub use self::explain::Shares;
 use self::parks::scopes_of;
@@ -302,6 +302,7 @@ impl Lanes {
         if head_changes {
             self.refresh(lane, now);
         }
+        self.is_back(lane, seq, now);
     }
 
     /// A suspect became ready again.
@@ -397,7 +398,8 @@ impl Lanes {
 
     /// Whether a lane has waited long enough to rise, or a caution is over.
     pub fn ages(&self, now: Timestamp) -> bool {
-        self.ageing.first().is_some_and(|(at, _)| *at <= now) || self.caution_end().is_some_and(|at| at <= now)
+        self.ageing.first().is_some_and(|(at, _)| *at <= now)
+            || self.caution_end().is_some_and(|at| at <= now)
     }
 
     /// Lets lanes rise that have waited long enough, and forgets cautions that are over.

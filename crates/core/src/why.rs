@@ -144,6 +144,15 @@ impl Why {
                 };
                 format!("Waits for attempt {next_attempt} of {}, {at},{because}.", self.max_attempts)
             }
+            // For a gate: such waits are not counted.
+            Cause::Snoozed { reason, times: 0 } => {
+                let at = self.expected_start.map_or("later".into(), |t| when(t, now));
+                let (attempt, most) = (self.attempt + 1, self.max_attempts);
+                format!(
+                    "Waits for {}. Next try {at}. Attempt {attempt} of {most}, nothing spent.",
+                    one_line(reason)
+                )
+            }
             Cause::Snoozed { reason, times } => {
                 let at = self.expected_start.map_or("later".into(), |t| when(t, now));
                 format!("Snoozed: {}. Next try {at} (snooze {times}, no attempt spent).", one_line(reason))

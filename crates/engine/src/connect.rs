@@ -92,7 +92,8 @@ async fn open(_: PathBuf) -> Result<Tidegate> {
 async fn server(url: &str) -> Result<Tidegate> {
     let options = tidegate_client::RemoteOptions::from_env();
     let store = tidegate_client::RemoteStore::connect(url, options).await?;
-    Ok(Tidegate::with_store(std::sync::Arc::new(store)))
+    let gates = std::sync::Arc::new(store.gates());
+    Ok(Tidegate::with_store(std::sync::Arc::new(store)).gates_of(gates))
 }
 
 #[cfg(not(feature = "remote"))]

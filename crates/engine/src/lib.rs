@@ -85,7 +85,7 @@ pub use worker::{Report, Worker};
 /// ```
 pub mod store {
     #[cfg(feature = "remote")]
-    pub use tidegate_client::{RemoteOptions, RemoteStore, Timeouts};
+    pub use tidegate_client::{RemoteGates, RemoteOptions, RemoteStore, Timeouts};
     pub use tidegate_store::{
         Error, Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Signals, Store, Upkeep, feed,
         params,

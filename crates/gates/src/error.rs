@@ -38,6 +38,14 @@ pub enum GatesError {
     /// The backend did not answer, or not in time. The operation may have been done.
     #[error("the gates' backend did not answer")]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A server refused, for a reason of its own.
+    #[error("{detail}")]
+    Refused {
+        /// The stable error code.
+        code: Code,
+        /// What it said.
+        detail: String,
+    },
     /// The backend holds something it should not.
     #[error("the gates' state cannot be read: {0}")]
     Corrupt(String),
@@ -52,6 +60,7 @@ impl GatesError {
             Self::Invalid(e) => e.code(),
             Self::InUse { .. } => codes::GATES_IN_USE,
             Self::Unreachable(_) => codes::GATES_UNREACHABLE,
+            Self::Refused { code, .. } => *code,
             Self::Corrupt(_) => codes::CORRUPT,
         }
     }

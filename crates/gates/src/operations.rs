@@ -119,6 +119,9 @@ pub trait GateOperations: Send + Sync {
         note: Note,
     ) -> Result<Vec<Switch>, GatesError>;
 
+    /// What is switched off now. A layer that has no switches of its own asks the one below it.
+    async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError>;
+
     /// The newest changes that operators made in a domain, the newest last.
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError>;
 

@@ -60,9 +60,9 @@ impl GateSettings {
     /// Reads and checks TOML.
     pub fn from_toml(text: &str) -> Result<Self, InvalidGates> {
         bounded(text)?;
-        let read = toml::Deserializer::parse(text).map_err(|e| unreadable(String::new(), &e))?;
+        let read = toml::Deserializer::parse(text).map_err(|e| unreadable(String::new(), &e.message()))?;
         let read: Result<Self, _> = serde_path_to_error::deserialize(read);
-        checked(read.map_err(|e| unreadable(e.path().to_string(), e.inner())))
+        checked(read.map_err(|e| unreadable(e.path().to_string(), &e.inner().message())))
     }
 
     /// Reads and checks JSON.
@@ -155,16 +155,43 @@ mod tests {
     fn what_cannot_be_right_is_refused_with_path_and_hint() {
         let gate = |gate: &str| format!("[[gates.api.gates]]\nname = \"a\"\ngate.{gate}\n");
         for (text, path, says) in [
-            (gate("smooth = { rate = 0, every = \"1s\", burst = 1 }"), "gates.api.gates[0].smooth.rate", "0 is not"),
-            (gate("smooth = { rate = -5, every = \"1s\", burst = 1 }"), "gates.api.gates[0].smooth.rate", "-5 is not"),
-            (gate("reported = { capacity = nan, restore_per_s = 1 }"), "gates.api.gates[0].reported.capacity", "NaN"),
-            (gate("reported = { capacity = 10, restore_per_s = inf }"), "gates.api.gates[0].reported.restore_per_s", "inf"),
-            (gate("window = { max = 99999999999999999999, every = \"1s\" }"), "gates.api.gates[0].gate.window.max", ""),
-            (gate("smooth = { rate = 9000000, every = \"30d\", burst = 9000000 }"), "gates.api.gates[0].smooth.burst", "not between"),
-            (gate("leaky = {}"), "gates.api.gates[0].gate.leaky", "unknown variant `leaky`"),
-            (gate("slots = { limit = 1 }\n[gates.api.line]\npriorities = { now = 1, soon = 1 }"), "gates.api.line.priorities.soon", "two names"),
+            (
+                gate("smooth = { rate = 0, every = \"1s\", burst = 1 }"),
+                "gates.api.gates[0].smooth.rate",
+                "0 is not",
+            ),
+            (
+                gate("smooth = { rate = -5, every = \"1s\", burst = 1 }"),
+                "gates.api.gates[0].smooth.rate",
+                "-5 is not",
+            ),
+            (
+                gate("reported = { capacity = nan, restore_per_s = 1 }"),
+                "gates.api.gates[0].reported.capacity",
+                "NaN",
+            ),
+            (
+                gate("reported = { capacity = 10, restore_per_s = inf }"),
+                "gates.api.gates[0].reported.restore_per_s",
+                "inf",
+            ),
+            (
+                gate("smooth = { rate = 9000000, every = \"30d\", burst = 9000000 }"),
+                "gates.api.gates[0].smooth.burst",
+                "not between",
+            ),
+            (gate("leaky = {}"), "gates.api.gates[0].gate", "unknown variant `leaky`"),
+            (
+                gate("slots = { limit = 1 }\n[gates.api.line]\npriorities = { now = 1, soon = 1 }"),
+                "gates.api.line.priorities.soon",
+                "two names",
+            ),
             ("[connectors]\nrest = \"netsuite\"\n".into(), "connectors.rest", "no gates"),
-            ("[[gates.\"a b\".gates]]\nname = \"x\"\ngate.slots = { limit = 1 }\n".into(), "gates.a b", "' '"),
+            (
+                "[[gates.\"a b\".gates]]\nname = \"x\"\ngate.slots = { limit = 1 }\n".into(),
+                "gates.a b",
+                "' '",
+            ),
         ] {
             let e = GateSettings::from_toml(&text).unwrap_err();
             assert_eq!(e.path, path, "{text}: {e}");

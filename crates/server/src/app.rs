@@ -18,7 +18,7 @@ use crate::rate::Rates;
 use crate::repeats::Repeats;
 use crate::tasks::Tasks;
 use crate::turnstile::Turnstile;
-use crate::{Clock, Limits};
+use crate::{Clock, Limits, ServerGates};
 
 /// How far a server is on its way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +31,7 @@ pub(crate) enum Phase {
 
 pub(crate) struct App {
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) gates: Option<ServerGates>,
     pub(crate) clock: Clock,
     pub(crate) mint: Mint,
     pub(crate) limits: Limits,

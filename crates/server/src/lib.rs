@@ -42,5 +42,5 @@ mod upkeep;
 pub use access::{Access, Allow, Tenancy};
 pub use clock::Clock;
 pub use openapi::document as openapi;
-pub use options::{Limits, Rate, ServerOptions, ServerRoles, TlsFiles};
+pub use options::{Limits, Rate, ServerGates, ServerOptions, ServerRoles, TlsFiles};
 pub use server::Server;

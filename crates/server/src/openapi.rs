@@ -4,7 +4,7 @@ use tidegate_wire::schema;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi, ToSchema};
 
-use crate::handlers::{dead, events, jobs, keys, kinds, meta, parks, queues, work, workers};
+use crate::handlers::{dead, events, gates, jobs, keys, kinds, meta, parks, queues, work, workers};
 
 /// One of something, or an array of them.
 #[derive(Debug, serde::Serialize, ToSchema)]
@@ -33,6 +33,7 @@ pub(crate) enum OneOrMany<T> {
         parks::list, parks::put, parks::delete, parks::groups, parks::pause_group, parks::resume_group,
         dead::list, dead::recover, dead::resolve, dead::erase, dead::totals,
         work::claim, work::settle, work::heartbeat, work::report,
+        gates::admit, gates::renew, gates::settle, gates::cancel, gates::list, gates::settings, gates::get, gates::act,
         workers::list, workers::announce, workers::leave, workers::drain, workers::orders, workers::put_order,
         workers::delete_order,
         events::stream,

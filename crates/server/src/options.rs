@@ -2,7 +2,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tidegate_gates::{Backend, GateSettings, GatesError};
 
 use crate::Clock;
 
@@ -21,6 +24,8 @@ pub struct ServerOptions {
     pub drain: Duration,
     /// What time it is.
     pub clock: Clock,
+    /// Gates that remote workers ask.
+    pub gates: Option<ServerGates>,
 }
 
 impl Default for ServerOptions {
@@ -32,7 +37,31 @@ impl Default for ServerOptions {
             roles: ServerRoles::default(),
             drain: Duration::from_secs(10),
             clock: Clock::system(),
+            gates: None,
         }
+    }
+}
+
+/// Gates behind a server.
+#[derive(Clone)]
+pub struct ServerGates {
+    /// What decides.
+    pub backend: Arc<dyn Backend>,
+    /// What was set there; workers learn from it what a refusal is about.
+    pub settings: Arc<GateSettings>,
+}
+
+impl ServerGates {
+    /// Sets the gates of every domain at the backend.
+    pub async fn new(backend: Arc<dyn Backend>, settings: GateSettings) -> Result<Self, GatesError> {
+        settings.apply(&*backend).await?;
+        Ok(Self { backend, settings: Arc::new(settings) })
+    }
+}
+
+impl std::fmt::Debug for ServerGates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerGates").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 

@@ -14,7 +14,7 @@ use tidegate_wire::Problem;
 use crate::access::Access;
 use crate::app::App;
 use crate::call::{Answer, Call, refusal, short};
-use crate::handlers::{dead, events, jobs, keys, kinds, meta, parks, queues, work, workers};
+use crate::handlers::{dead, events, gates, jobs, keys, kinds, meta, parks, queues, work, workers};
 use crate::{ServerRoles, gate};
 
 type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -80,6 +80,14 @@ routes! {
     POST   "/v1/settlements"              WORK         => work::settle;
     POST   "/v1/heartbeats"               WORK         => work::heartbeat;
     POST   "/v1/reports"                  WORK         => work::report;
+    POST   "/v1/admissions"               WORK         => gates::admit;
+    POST   "/v1/admissions/renew"         WORK         => gates::renew;
+    POST   "/v1/admissions/settle"        WORK         => gates::settle;
+    POST   "/v1/admissions/cancel"        WORK         => gates::cancel;
+    GET    "/v1/gates"                    OPERATE      => gates::list;
+    GET    "/v1/gates/settings"           SERVE        => gates::settings;
+    GET    "/v1/gates/{domain}"           OPERATE      => gates::get;
+    POST   "/v1/gates/{domain}"           OPERATE      => gates::act;
     GET    "/v1/workers"                  OPERATE      => workers::list;
     PUT    "/v1/workers/{key}"            SERVE        => workers::announce;
     DELETE "/v1/workers/{key}"            SERVE        => workers::leave;

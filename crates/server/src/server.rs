@@ -53,7 +53,7 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// Opens the port. Refused on anything but loopback while the store has no key.
     pub async fn bind(store: Arc<dyn Store>, options: ServerOptions) -> Result<Self> {
-        let ServerOptions { bind, tls, limits, roles, drain, clock } = options;
+        let ServerOptions { bind, tls, limits, roles, drain, clock, gates } = options;
         if !bind.ip().is_loopback() && !KeyRing::default().known(&*store, clock.now()).await?.any() {
             let detail = format!(
                 "{bind} can be reached from other machines, and there is no key that they would need"
@@ -77,6 +77,7 @@ impl Server {
         let app = Arc::new(App {
             hub: Hub::new(store.clone(), tasks.clone(), limits.events_per_second),
             store,
+            gates,
             clock,
             mint: Mint::random(),
             keys: KeyRing::default(),

@@ -124,9 +124,12 @@ impl<P: Plane> World<P> {
             _ if run.cancel => Outcome::Cancel,
             Plan::Complete | Plan::Die => Outcome::Complete(None),
             Plan::Fail(category) => Outcome::Fail(AttemptFailure::new(*category, "E", "by plan")),
-            Plan::Snooze(ms, park) => {
-                Outcome::Snooze { until: now.plus_ms(*ms), reason: "by plan".into(), park: park.clone(), gate: None }
-            }
+            Plan::Snooze(ms, park) => Outcome::Snooze {
+                until: now.plus_ms(*ms),
+                reason: "by plan".into(),
+                park: park.clone(),
+                gate: None,
+            },
             Plan::Release => Outcome::Release,
         };
         let settlements = done.iter().map(|r| Settlement { ticket: r.ticket, outcome: outcome(r) }).collect();

@@ -51,10 +51,11 @@ impl Jobs for PgStore {
     }
 
     async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
-        if self.run(Traits::memory(), move |m| Ok(m.admitted(&jobs, now))).await? {
-            self.signals().work();
+        // Most of the time nothing is handed out with caution, and the lock need not be taken.
+        if !self.run(Traits::memory(), |m| Ok(m.is_cautious())).await? {
+            return Ok(());
         }
-        Ok(())
+        self.run(Traits::lease(1, now), move |m| m.admitted(&jobs, now)).await
     }
 
     async fn turn(&self, jobs: Vec<JobId>, gate: ConnectorName, now: Timestamp) -> Result<()> {

@@ -42,7 +42,7 @@ impl Jobs for SqliteStore {
     }
 
     async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
-        self.run(Traits::lease(1, now).by_jobs(), move |m| Ok(m.admitted(&jobs, now))).await.map(drop)
+        self.run(Traits::lease(1, now).by_jobs(), move |m| m.admitted(&jobs, now)).await
     }
 
     async fn turn(&self, jobs: Vec<JobId>, gate: ConnectorName, now: Timestamp) -> Result<()> {

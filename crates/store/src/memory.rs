@@ -408,7 +408,7 @@ impl Jobs for MemoryStore {
     }
 
     async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
-        self.with(|m| Ok(m.admitted(&jobs, now))).map(drop)
+        self.with(|m| m.admitted(&jobs, now))
     }
 
     async fn turn(&self, jobs: Vec<JobId>, gate: ConnectorName, now: Timestamp) -> Result<()> {

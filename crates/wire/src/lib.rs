@@ -13,6 +13,7 @@
 
 pub mod claims;
 pub mod events;
+pub mod gates;
 pub mod jobs;
 mod json;
 pub mod keys;

@@ -30,7 +30,8 @@ pub(crate) enum KindsCommand {
     /// Add a kind or change its settings; what is not given stays
     #[command(after_help = "Examples:
   tidegate kinds set hello --queue default
-  tidegate kinds set report.build --queue reports --timeout 5m --priority low")]
+  tidegate kinds set report.build --queue reports --timeout 5m --priority low
+  tidegate kinds set shop.sync --queue shops --connector shopify")]
     Set(SetArgs),
 }
 
@@ -54,6 +55,9 @@ pub(crate) struct SetArgs {
     /// Cap on attempts over all categories
     #[arg(long, value_name = "N|none", allow_hyphen_values = true)]
     max_attempts: Option<String>,
+    /// The API its jobs call, for parks and gates
+    #[arg(long, value_name = "CONNECTOR|none")]
+    connector: Option<String>,
     /// Retry policy of its own, or `inherit`
     #[arg(long, value_name = "POLICY")]
     retry: Option<String>,
@@ -142,6 +146,9 @@ fn apply(args: &SetArgs, mut settings: KindSettings) -> Result<KindSettings> {
     }
     if let Some(text) = &args.max_attempts {
         settings.max_attempts = parse::or_none(text, |t| parse::number("max-attempts", t))?;
+    }
+    if let Some(text) = &args.connector {
+        settings.connector = parse::or_none(text, parse::name)?;
     }
     if let Some(text) = &args.retry {
         settings.retry = if text == "inherit" { None } else { Some(policy(text)?) };

@@ -8,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod enqueue;
 pub(crate) mod explain;
 pub(crate) mod filter;
+pub(crate) mod gates;
 pub(crate) mod groups;
 pub(crate) mod jobs;
 pub(crate) mod keys;

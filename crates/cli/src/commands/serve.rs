@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 use tidegate::presence::{self, Presence};
 use tidegate_core::codes;
-use tidegate_server::{Rate, Server, ServerOptions, ServerRoles, TlsFiles};
+use tidegate_server::{Rate, Server, ServerGates, ServerOptions, ServerRoles, TlsFiles};
 use tidegate_store::Store;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -42,17 +42,19 @@ pub(crate) struct ServeArgs {
     /// Time that requests have to finish at shutdown [default: 10s]
     #[arg(long, value_name = "SPAN")]
     drain: Option<String>,
+    #[command(flatten)]
+    at: super::gates::At,
 }
 
 /// Serves until told to stop.
 pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Result<()> {
-    let mut config = config.clone();
+    let mut config = args.at.over(config)?;
     config.flag("server.bind", "--bind", args.bind.as_deref())?;
     config.flag("server.role", "--role", args.role.as_deref())?;
     config.flag("server.tls_cert", "--tls-cert", args.tls_cert.as_deref())?;
     config.flag("server.tls_key", "--tls-key", args.tls_key.as_deref())?;
     config.flag("server.drain", "--drain", args.drain.as_deref())?;
-    let options = options(&config)?;
+    let mut options = options(&config)?;
     if let Target::Remote(url) = data::target(&config)? {
         return Err(Failure::new(codes::INVALID_REQUEST, format!("{url} is a server already"))
             .hint("serve a directory or a Postgres database: --dir DIR or --store postgres://…"));
@@ -61,6 +63,9 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
     // A port of the system's choice is known too late to tell others who ask for the directory.
     let known = (options.bind.port() != 0).then(|| format!("{scheme}://{}", reachable(options.bind)));
     let mut signals = Signals::listen()?;
+    if let Some((backend, settings)) = super::gates::configured(&config).await? {
+        options.gates = Some(ServerGates::new(backend, settings).await?);
+    }
     let data = data::open_serving(&config, known).await?;
     let server = Server::bind(data.store.clone(), options).await?;
     let url = format!("{scheme}://{}", reachable(server.addr()));

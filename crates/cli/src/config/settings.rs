@@ -12,6 +12,8 @@ pub(crate) enum Holds {
     Text,
     /// The URL of a store, or a directory.
     Store,
+    /// Where gates are decided.
+    Gates,
     /// Text that is never shown.
     Secret,
     /// A file.
@@ -41,6 +43,10 @@ pub(crate) struct Setting {
     pub(crate) help: &'static str,
 }
 
+/// How an address of gates begins.
+const SCHEMES: [&str; 6] =
+    ["memory:", "redis://", "rediss://", "redis+unix://", "postgres://", "postgresql://"];
+
 const DAY_MS: i64 = 24 * 3_600_000;
 
 /// All settings, in the order in which they are shown.
@@ -65,6 +71,20 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: None,
         env: &["TIDEGATE_CA"],
         help: "certificates (PEM) to trust beside the system's, for a store at https://…",
+    },
+    Setting {
+        key: "gates.url",
+        holds: Holds::Gates,
+        default: None,
+        env: &["TIDEGATE_GATES"],
+        help: "where gates are decided: memory: (this process alone), redis://… or postgres://…",
+    },
+    Setting {
+        key: "gates.file",
+        holds: Holds::Path,
+        default: None,
+        env: &["TIDEGATE_GATES_FILE"],
+        help: "settings of the gates, TOML or JSON: docs/guides/gates.md",
     },
     Setting {
         key: "server.bind",
@@ -192,6 +212,7 @@ impl Holds {
         match self {
             Self::Text | Self::Secret => "text".into(),
             Self::Store => "a directory, sqlite:PATH, postgres://… or http://…".into(),
+            Self::Gates => "memory:, redis://… or postgres://…".into(),
             Self::Path => "a path".into(),
             Self::Count(from, to) => format!("a whole number from {from} to {to}"),
             Self::Span(from, to) => {
@@ -213,6 +234,9 @@ impl Holds {
             Self::Secret if text.trim().is_empty() => Err("it is empty".into()),
             Self::Text | Self::Path | Self::Secret | Self::Names => Ok(()),
             Self::Store => crate::data::Target::parse(text).map(drop),
+            // The rest may hold a password.
+            Self::Gates if SCHEMES.iter().any(|s| text.starts_with(s)) => Ok(()),
+            Self::Gates => Err(format!("it is not {}", self.expected())),
             Self::Count(from, to) => match text.parse::<u64>() {
                 Ok(n) if (from..=to).contains(&n) => Ok(()),
                 _ => refuse(),
@@ -243,6 +267,6 @@ mod tests {
             assert_eq!(setting.default.map_or(Ok(()), |d| setting.holds.check(d)), Ok(()), "{}", setting.key);
             assert!(setting.key.split('.').count() <= 2 && !setting.help.is_empty());
         }
-        assert_eq!(sections().collect::<Vec<_>>(), ["server", "worker", "log"]);
+        assert_eq!(sections().collect::<Vec<_>>(), ["gates", "server", "worker", "log"]);
     }
 }

@@ -6,6 +6,7 @@ mod common;
 mod config;
 mod demo;
 mod doctor;
+mod gates;
 mod handlers;
 mod look;
 mod many;

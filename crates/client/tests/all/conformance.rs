@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tidegate_client::{RemoteOptions, RemoteStore};
 use tidegate_conformance::kit::START;
 use tidegate_conformance::{Differs, Harness};
-use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName};
+use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::time::Timestamp;
@@ -48,6 +48,13 @@ impl Jobs for Timed {
     }
     async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>> {
         self.at(now).heartbeat(leases, now).await
+    }
+    // The server itself tells its store what its gates have said.
+    async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
+        self.behind.admitted(jobs, now).await
+    }
+    async fn turn(&self, jobs: Vec<JobId>, gate: ConnectorName, now: Timestamp) -> Result<()> {
+        self.behind.turn(jobs, gate, now).await
     }
     async fn report(&self, reports: Vec<Report>, now: Timestamp) -> Result<Vec<bool>> {
         self.at(now).report(reports, now).await

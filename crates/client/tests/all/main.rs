@@ -7,5 +7,6 @@ mod connect;
 mod enqueue;
 mod events;
 mod examples;
+mod gates;
 mod outage;
 mod worker;

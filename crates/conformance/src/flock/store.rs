@@ -1,7 +1,7 @@
 //! A flock as a store. Each operation says how many ways to the rows it may need, whatever the size of its batch.
 
 use async_trait::async_trait;
-use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq};
+use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, Seq};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::limits;
 use tidegate_core::registry::{KindSettings, QueueSettings};
@@ -42,6 +42,15 @@ impl Jobs for Flock {
 
     async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>> {
         self.with(Some(now), 0, |m, now| m.heartbeat(leases, now))
+    }
+
+    async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
+        self.with(Some(now), 0, |m, now| m.admitted(&jobs, now))
+    }
+
+    async fn turn(&self, jobs: Vec<JobId>, gate: ConnectorName, now: Timestamp) -> Result<()> {
+        let ways = ONE_JOB * jobs.len() as u32 + DUE;
+        self.with(Some(now), ways, |m, now| m.turn(&jobs, &gate, now))
     }
 
     async fn report(&self, reports: Vec<Report>, now: Timestamp) -> Result<Vec<bool>> {

@@ -1,13 +1,14 @@
 //! Caution: what a gate has refused comes back one job at a time.
 //!
 //! A gate's park says when to come back, not how many may then pass. Were all of a scope's jobs handed out when it ends, most
-//! would be refused and put back. So the scope yields one job; when that was admitted, as many more as the gate said remain, at
-//! least one, which then finds out when to come back. That is at most one job claimed in vain per admission.
+//! would be refused and put back. So the scope yields one job; when that was admitted, as many more as the gate said remain. If
+//! none remain, the next one to ask is the first that was refused and comes back at its time; only where nobody waits, one more
+//! finds out when to come back. So a job is claimed in vain once, and at most one per admission.
 //!
 //! - A caution begins with a park by gates ([`GATE_PARK`]) and ends [`LASTS_MS`] after the last word from them: a scope whose
 //!   jobs ask no gate is not held up for longer than that.
 //! - A job that ends in whatever way no longer asks, so a scope is never closed while nothing of it runs.
-//! - It is memory of this process alone: every process that claims learns by itself, and a restart begins anew.
+//! - Processes over the same rows tell each other, so it holds for all of them together. A restart begins anew with the parks.
 
 use std::collections::BTreeSet;
 
@@ -23,6 +24,8 @@ pub const GATE_PARK: &str = "gate:";
 const LASTS_MS: i64 = 5_000;
 /// Most jobs of a scope that may ask at a time under caution: more is as good as none.
 const MOST: u32 = 1_024;
+/// Refused jobs of a scope that are known.
+const MOST_REFUSED: usize = 10_000;
 
 /// What is known of a scope that a gate has refused.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(super) struct Caution {
     budget: u32,
     /// Jobs that were handed out and have not been answered.
     asking: BTreeSet<Seq>,
+    /// Jobs that were refused and come back by themselves.
+    refused: BTreeSet<Seq>,
     /// Whether it counts as a park of its scope now.
     closed: bool,
     until: Timestamp,
@@ -43,10 +48,12 @@ impl Lanes {
         let caution = self.cautions.entry(scope.clone()).or_insert_with(|| Caution {
             budget: 1,
             asking: BTreeSet::new(),
+            refused: BTreeSet::new(),
             closed: false,
             until,
         });
         caution.budget = 1;
+        let until = until.max(caution.until);
         self.shift_end(scope, until);
         self.review(scope, now);
     }
@@ -68,12 +75,39 @@ impl Lanes {
             let Some(caution) = self.cautions.get_mut(&scope) else { continue };
             // What was refused since knows better.
             if caution.asking.remove(&seq) {
-                caution.budget = remaining.clamp(1, MOST);
-                self.shift_end(&scope, now.plus_ms(LASTS_MS));
+                caution.budget = match remaining {
+                    0 => u32::from(caution.refused.is_empty()),
+                    n => n.min(MOST),
+                };
+                let until = caution.until.max(now.plus_ms(LASTS_MS));
+                self.shift_end(&scope, until);
                 opened |= self.review(&scope, now);
             }
         }
         opened
+    }
+
+    /// A gate has refused a job of this lane, which comes back at this time.
+    pub fn refused(&mut self, lane: LaneId, seq: Seq, until: Timestamp) {
+        for scope in self.cautioned(lane) {
+            let Some(caution) = self.cautions.get_mut(&scope) else { continue };
+            if caution.refused.len() < MOST_REFUSED {
+                caution.refused.insert(seq);
+                let until = caution.until.max(until.plus_ms(LASTS_MS));
+                self.shift_end(&scope, until);
+            }
+        }
+    }
+
+    /// A job is back in this lane: one that was refused may ask.
+    pub(super) fn is_back(&mut self, lane: LaneId, seq: Seq, now: Timestamp) {
+        for scope in self.cautioned(lane) {
+            let Some(caution) = self.cautions.get_mut(&scope) else { continue };
+            if caution.refused.remove(&seq) {
+                caution.budget = caution.budget.max(1);
+                self.review(&scope, now);
+            }
+        }
     }
 
     /// A job of this lane no longer runs.

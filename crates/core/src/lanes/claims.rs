@@ -92,6 +92,8 @@ impl Lanes {
                 return false;
             }
             let mut k = 1;
+            let cautious = !self.cautions.is_empty();
+            let mut asking = Vec::from_iter(cautious.then_some(first));
             while k < LANE_QUANTUM
                 && let Some((_, seq)) = picked.next_if(|(id, _)| *id == lane_id)
             {
@@ -99,8 +101,10 @@ impl Lanes {
                     return false;
                 }
                 k += 1;
+                asking.extend(cautious.then_some(seq));
             }
             self.serve(lane_id, k, now);
+            self.ask(lane_id, asking.into_iter(), now);
         }
         true
     }
@@ -145,7 +149,12 @@ impl Lanes {
             let group = self.groups.get(&(queue_id, lane.key.group.clone()));
             limit.saturating_sub(group.map_or(0, |g| g.running))
         });
-        let k = most.min(queue.free(now)).min(group_free).min(may_ask).min(LANE_QUANTUM).min(lane.ready.len() as u32);
+        let k = most
+            .min(queue.free(now))
+            .min(group_free)
+            .min(may_ask)
+            .min(LANE_QUANTUM)
+            .min(lane.ready.len() as u32);
         for _ in 0..k {
             if let Some((seq, ready_at)) = lane.ready.pop_first() {
                 picked.push(Picked { seq, lane: lane_id, ready_at });

@@ -265,3 +265,79 @@ fn an_older_job_that_comes_back_does_not_make_its_lane_young_again() {
     assert_eq!(w.lanes.lanes[&low].active.unwrap().0, 1, "the second job has waited long enough");
     assert!(count(&w.claim(40), low) > 0);
 }
+
+fn refused_until(w: &mut World, lane: LaneId, until: Timestamp) {
+    let key = w.lanes.lane_key(lane).unwrap().clone();
+    let scope = ParkScope::GroupOnConnector(key.group, key.connector.unwrap());
+    let park = Park { scope, by: format!("{GATE_PARK}api"), reason: String::new(), until: Some(until) };
+    w.lanes.park(park, w.now);
+}
+
+#[test]
+fn after_a_gate_refused_one_job_asks_then_as_many_as_it_said() {
+    let mut w = World::new(QueueSettings::default());
+    let limited = w.lane_on("limited", Some("api"), Priority::Medium);
+    let free = w.lane_on("free", Some("api"), Priority::Medium);
+    w.add(limited, 100);
+    w.add(free, 100);
+    let until = w.now.plus_ms(1_000);
+    refused_until(&mut w, limited, until);
+    assert_eq!(count(&w.claim(50), limited), 0, "parked");
+    w.now = until;
+    let first = w.claim(50);
+    assert_eq!((count(&first, limited), count(&first, free)), (1, 49));
+    assert_eq!(count(&w.claim(1), limited), 0, "it has not been answered");
+    let asked = first.iter().find(|p| p.lane == limited).unwrap().seq;
+    assert!(w.lanes.admitted(limited, asked, 3, w.now));
+    let more: Vec<Picked> = w.claim(50).into_iter().filter(|p| p.lane == limited).collect();
+    assert_eq!(more.len(), 3);
+    w.lanes.answered(limited, more[0].seq, w.now);
+    assert_eq!(count(&w.claim(50), limited), 1, "one that ended without a word makes room for one");
+    assert!(!w.lanes.admitted(limited, more[1].seq, 0, w.now), "two have not been answered");
+}
+
+#[test]
+fn where_nothing_remains_the_first_that_was_refused_asks_next() {
+    let mut w = World::new(QueueSettings::default());
+    let lane = w.lane_on("limited", Some("api"), Priority::Medium);
+    w.add(lane, 10);
+    let until = w.now.plus_ms(1_000);
+    let both = w.claim(2);
+    refused_until(&mut w, lane, until);
+    for p in &both {
+        w.lanes.refused(lane, p.seq, until);
+        w.lanes.finished(lane, w.now);
+    }
+    w.now = until;
+    w.lanes.add_ready(lane, both[0].seq, w.now, w.now);
+    let first = w.claim(5);
+    assert_eq!(first.iter().map(|p| p.seq).collect::<Vec<_>>(), [both[0].seq]);
+    assert!(!w.lanes.admitted(lane, both[0].seq, 0, w.now));
+    assert!(w.claim(5).is_empty(), "the second comes back by itself");
+    w.lanes.add_ready(lane, both[1].seq, w.now, w.now);
+    assert_eq!(w.claim(5)[0].seq, both[1].seq);
+    assert!(w.lanes.admitted(lane, both[1].seq, 0, w.now), "nobody waits: one may find out");
+    assert_eq!(w.claim(5).len(), 1);
+}
+
+#[test]
+fn caution_is_over_when_gates_are_silent_and_when_the_clock_goes_back() {
+    let mut w = World::new(QueueSettings::default());
+    let lane = w.lane_on("limited", Some("api"), Priority::Medium);
+    w.add(lane, 100);
+    let until = w.now.plus_ms(1_000);
+    refused_until(&mut w, lane, until);
+    w.now = until;
+    assert_eq!(w.claim(10).len(), 1);
+    assert_eq!(w.lanes.next_wakeup(&[], w.now), Some(until.plus_ms(5_000)));
+    w.now = until.plus_ms(5_000);
+    assert!(w.lanes.ages(w.now));
+    assert_eq!(w.claim(10).len(), 10);
+    let soon = w.now.plus_ms(1);
+    refused_until(&mut w, lane, soon);
+    w.now = soon;
+    assert_eq!(w.claim(10).len(), 1);
+    w.lanes.rebase(until);
+    assert_eq!(w.claim(10).len(), 10);
+    assert!(!w.lanes.is_cautious());
+}

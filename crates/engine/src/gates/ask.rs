@@ -8,7 +8,7 @@ use tidegate_core::failure::cut;
 use tidegate_core::gates::{Admission, Call, End, Never, Outcome, Part, Points, Refused, Target, Wait};
 use tidegate_core::ids::ConnectorName;
 use tidegate_core::limits;
-use tidegate_gates::GatesError;
+use tidegate_gates::{GateSettings, GatesError};
 use tokio::time::Instant;
 
 use super::desk::{GateDesk, holder_of};
@@ -147,8 +147,12 @@ impl GateCall {
             let text = format!("the handler holds {MOST} permits that it has not settled");
             return Err(Failure::logic("TOO_MANY_PERMITS", text));
         }
-        let call = self.call(&keeper, &desk)?;
-        Asking { cx: &self.cx, keeper: &keeper, desk: &desk }.until_decided(call).await
+        let settings = match keeper.settings().await {
+            Ok(settings) => settings,
+            Err(error) => return Err(no_answer(&self.cx, &self.connector, error)),
+        };
+        let call = self.call(&keeper, &settings, &desk)?;
+        Asking { cx: &self.cx, keeper: &keeper, settings: &settings, desk: &desk }.until_decided(call).await
     }
 
     /// What the handler let go of without a word was answered: it goes on to the next call.
@@ -160,10 +164,12 @@ impl GateCall {
         }
     }
 
-    fn call(&self, keeper: &Keeper, desk: &GateDesk) -> Result<Call, Failure> {
+    fn call(&self, keeper: &Keeper, settings: &GateSettings, desk: &GateDesk) -> Result<Call, Failure> {
         let job = self.cx.job();
-        let domain = keeper.settings.domain_of(&self.connector);
-        let mut target = Target::new(domain).and_then(|t| t.with(Part::Connector, &self.connector)).map_err(Error::from)?;
+        let domain = settings.domain_of(&self.connector);
+        let mut target = Target::new(domain)
+            .and_then(|t| t.with(Part::Connector, &self.connector))
+            .map_err(Error::from)?;
         let own = job.tenant.as_ref().map_or(job.group.as_str(), |t| t.as_str());
         let defaults = [own, job.group.as_str(), "", ""];
         for ((part, given), default) in PARTS.into_iter().zip(&self.parts).zip(defaults) {
@@ -177,7 +183,8 @@ impl GateCall {
         let Some(holder) = holder_of(job.id, number) else {
             return Err(Failure::logic(codes::INTERNAL.id, "a job's id is too long for a holder"));
         };
-        let mut call = Call::new(Arc::new(target), holder).cost(self.cost).priority(self.level(keeper, domain)?);
+        let mut call =
+            Call::new(Arc::new(target), holder).cost(self.cost).priority(self.level(settings, domain)?);
         // A run asks with a higher number than those before it: what one of them still holds is not handed out twice.
         let runs = self.cx.started().since(job.created_at).max(0) / RUN_APART_MS;
         call.ask = u32::try_from(runs).unwrap_or(u32::MAX - 1);
@@ -187,12 +194,12 @@ impl GateCall {
         Ok(call)
     }
 
-    fn level(&self, keeper: &Keeper, domain: &str) -> Result<u8, Failure> {
+    fn level(&self, settings: &GateSettings, domain: &str) -> Result<u8, Failure> {
         let name = match &self.priority {
             Priority::Level(level) => return Ok(*level),
             Priority::Named(name) => name,
         };
-        let set = keeper.settings.gates.get(domain);
+        let set = settings.gates.get(domain);
         set.and_then(|s| s.line.priorities.level(name)).ok_or_else(|| {
             let detail = format!("the gates of {domain:?} have no priority {name:?}");
             Error::new(codes::INVALID_REQUEST, detail).into()
@@ -204,6 +211,7 @@ impl GateCall {
 struct Asking<'a> {
     cx: &'a Context,
     keeper: &'a Keeper,
+    settings: &'a GateSettings,
     desk: &'a Arc<GateDesk>,
 }
 
@@ -225,7 +233,7 @@ impl Asking<'_> {
                 }
                 Ok(Admission::Wait(wait)) => wait,
                 Ok(Admission::Refused(refused)) => return Err(self.never(&call, &refused)),
-                Err(error) => return Err(self.no_answer(&call, error)),
+                Err(error) => return Err(no_answer(self.cx, call.target.domain(), error)),
             };
             call.since = Some(wait.arrived);
             let pause = self.pause(&wait);
@@ -253,8 +261,8 @@ impl Asking<'_> {
     fn put_off(&self, call: &Call, wait: &Wait) -> Failure {
         let domain = call.target.domain();
         self.keeper.remember(call.holder, wait.arrived);
-        let gate = self.keeper.settings.gate(domain, &wait.gate);
-        let park = gate.and_then(|g| to_park(&self.keeper.settings, g, &call.target, self.cx.job()));
+        let gate = self.settings.gate(domain, &wait.gate);
+        let park = gate.and_then(|g| to_park(self.settings, g, &call.target, self.cx.job()));
         let until = self.cx.now().plus_ms(self.pause(wait).as_micros().div_ceil(1_000) as i64);
         let clock = self.desk.clock(&*self.keeper.backend);
         let reason = format!("gate {} of {:?}: {}", wait.gate, call.target, wait.explain(clock));
@@ -273,17 +281,17 @@ impl Asking<'_> {
             Never::Deadline | Never::Invalid => Failure::logic("INVALID_CALL", text),
         }
     }
+}
 
-    fn no_answer(&self, call: &Call, error: GatesError) -> Failure {
-        let unreachable = matches!(error, GatesError::Unreachable(_));
-        let error = Error::from(error);
-        if !unreachable {
-            return error.into();
-        }
-        // An outage of the gates is no failure of the job (G11).
-        let until = self.cx.now().plus_ms(UNREACHABLE_MS);
-        let reason = format!("gates of {:?}: {}", call.target, error.detail);
-        let gate = ConnectorName::new(call.target.domain()).ok();
-        Failure::waiting(until, cut(reason, limits::MAX_NOTE_BYTES), None, gate)
+/// The gates did not answer.
+fn no_answer(cx: &Context, domain: &str, error: GatesError) -> Failure {
+    let unreachable = matches!(error, GatesError::Unreachable(_));
+    let error = Error::from(error);
+    if !unreachable {
+        return error.into();
     }
+    // An outage of the gates is no failure of the job (G11).
+    let until = cx.now().plus_ms(UNREACHABLE_MS);
+    let reason = cut(format!("gates of {domain}: {}", error.detail), limits::MAX_NOTE_BYTES);
+    Failure::waiting(until, reason, None, ConnectorName::new(domain).ok())
 }

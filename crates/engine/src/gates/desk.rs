@@ -76,7 +76,10 @@ impl GateDesk {
     pub(crate) fn give_back(&self, permit: Permit, outcome: Outcome) {
         let mut inner = self.inner();
         if inner.back.len() >= MOST_BACK {
-            tracing::warn!(domain = permit.target.domain(), "a permit is left to lapse: too many wait to be given back");
+            tracing::warn!(
+                domain = permit.target.domain(),
+                "a permit is left to lapse: too many wait to be given back"
+            );
             return;
         }
         inner.back.push((permit, outcome));
@@ -101,8 +104,8 @@ impl GateDesk {
         }
         for some in back.chunks(TOGETHER) {
             let mut tasks = JoinSet::new();
-            for (permit, outcome) in some.iter().cloned() {
-                let desk = self.clone();
+            for (permit, outcome) in some {
+                let (desk, permit, outcome) = (self.clone(), permit.clone(), outcome.clone());
                 tasks.spawn(async move { desk.settle(&permit, &outcome).await });
             }
             while tasks.join_next().await.is_some() {}
@@ -155,7 +158,9 @@ impl GateDesk {
                             let (domain, holder) = (held.permit.target.domain(), held.permit.holder);
                             tracing::warn!(domain, %holder, "a permit has lapsed while its call runs");
                         }
-                        Err(error) => tracing::warn!(code = %error.code(), "a permit was not renewed: {error}"),
+                        Err(error) => {
+                            tracing::warn!(code = %error.code(), "a permit was not renewed: {error}");
+                        }
                     }
                 });
             }

@@ -22,11 +22,11 @@ pub use tidegate_core::gates::{
     BreakerOrder, Failure as CallFailure, Gate, GateSet, GateView, Holder, HolderView, InvalidGates, Kind,
     Part, PartitionView, Points, ScopeView, Span, WaiterView,
 };
-#[cfg(feature = "postgres")]
-pub use tidegate_gates::{PgGates, PgGatesOptions};
-#[cfg(feature = "redis")]
-pub use tidegate_gates::{RedisGates, RedisOptions};
 pub use tidegate_gates::{
     Backend, Change, DomainUsage, GateOperations, GateSettings, Gates, GatesError, InProcess, Note, Released,
     Switch, connect,
 };
+#[cfg(feature = "postgres")]
+pub use tidegate_gates::{PgGates, PgGatesOptions};
+#[cfg(feature = "redis")]
+pub use tidegate_gates::{RedisGates, RedisOptions};

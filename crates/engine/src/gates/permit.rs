@@ -292,7 +292,8 @@ mod tests {
         let target = Arc::new(tidegate_core::gates::Target::new("d").unwrap());
         let holder = tidegate_core::gates::Holder::number(1);
         let (fence, cost) = (1, Points::ONE);
-        let held = Held::new(Permit { target, holder, fence, cost, admitted_at: 0, use_by: 0, expires_at: 0 });
+        let held =
+            Held::new(Permit { target, holder, fence, cost, admitted_at: 0, use_by: 0, expires_at: 0 });
         held.let_go();
         assert!(held.is_dropped() && held.is_open());
         assert!(held.take() && !held.take());

@@ -4,24 +4,77 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::gates::{Holder, Micros};
-use tidegate_gates::{Backend, GateSettings, InProcess};
+use tidegate_gates::{Backend, GateSettings, GatesError, InProcess};
 
 use crate::{Error, Result, Tidegate};
 
+/// How often the settings of a server are asked for.
+#[cfg(feature = "remote")]
+const ASK_AGAIN: std::time::Duration = std::time::Duration::from_mins(1);
 /// Arrivals remembered of jobs that wait.
 const ARRIVALS: usize = 10_000;
 
 /// The gates of a handle.
 pub(crate) struct Keeper {
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) settings: Arc<GateSettings>,
+    settings: Source,
     /// When jobs that were put off first asked: coming late costs the turn, not the arrival (G2).
     arrivals: Mutex<HashMap<Holder, Micros>>,
 }
 
+/// Where the settings are.
+enum Source {
+    Given(Arc<GateSettings>),
+    #[cfg(feature = "remote")]
+    Server(Server),
+}
+
+/// Settings that a server has.
+#[cfg(feature = "remote")]
+struct Server {
+    gates: Arc<tidegate_client::RemoteGates>,
+    seen: Mutex<Option<(tokio::time::Instant, Arc<GateSettings>)>>,
+}
+
+#[cfg(feature = "remote")]
+impl Server {
+    async fn settings(&self) -> Result<Arc<GateSettings>, GatesError> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((at, settings)) = &seen
+            && at.elapsed() < ASK_AGAIN
+        {
+            return Ok(settings.clone());
+        }
+        let settings = match (self.gates.settings().await, seen) {
+            (Ok(settings), _) => Arc::new(settings),
+            // They change when the server is started anew; meanwhile the old ones do.
+            (Err(GatesError::Unreachable(_)), Some((_, settings))) => settings,
+            (Err(error), _) => return Err(error),
+        };
+        let now = tokio::time::Instant::now();
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, settings.clone()));
+        Ok(settings)
+    }
+}
+
 impl Keeper {
+    #[cfg(feature = "remote")]
+    fn of_server(gates: Arc<tidegate_client::RemoteGates>) -> Self {
+        let server = Server { gates: gates.clone(), seen: Mutex::default() };
+        Self { backend: gates, settings: Source::Server(server), arrivals: Mutex::default() }
+    }
+
     pub(crate) fn new(backend: Arc<dyn Backend>, settings: GateSettings) -> Self {
-        Self { backend, settings: Arc::new(settings), arrivals: Mutex::default() }
+        Self { backend, settings: Source::Given(Arc::new(settings)), arrivals: Mutex::default() }
+    }
+
+    /// What people wrote about the gates.
+    pub(crate) async fn settings(&self) -> Result<Arc<GateSettings>, GatesError> {
+        match &self.settings {
+            Source::Given(settings) => Ok(settings.clone()),
+            #[cfg(feature = "remote")]
+            Source::Server(server) => server.settings().await,
+        }
     }
 
     fn arrivals(&self) -> MutexGuard<'_, HashMap<Holder, Micros>> {
@@ -100,6 +153,24 @@ impl Tidegate {
         Ok(self)
     }
 
+    /// Has handlers ask the gates of a server; [`Tidegate::connect`] with `http://…` does it by itself.
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use tidegate::store::{RemoteOptions, RemoteStore};
+    /// # async fn example() -> tidegate::Result<()> {
+    /// let store = RemoteStore::connect("http://127.0.0.1:7433", RemoteOptions::from_env()).await?;
+    /// let gates = Arc::new(store.gates());
+    /// let tide = tidegate::Tidegate::with_store(Arc::new(store)).gates_of(gates);
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "remote")]
+    #[must_use]
+    pub fn gates_of(self, server: Arc<tidegate_client::RemoteGates>) -> Self {
+        self.keep_gates(Keeper::of_server(server));
+        self
+    }
+
     /// The backend of the gates, for operators: holders, waiters, breakers and switches are its methods. None are set: `None`.
     ///
     /// ```
@@ -113,10 +184,10 @@ impl Tidegate {
     }
 }
 
-impl From<tidegate_gates::GatesError> for Error {
-    fn from(e: tidegate_gates::GatesError) -> Self {
+impl From<GatesError> for Error {
+    fn from(e: GatesError) -> Self {
         match e {
-            tidegate_gates::GatesError::Invalid(e) => e.into(),
+            GatesError::Invalid(e) => e.into(),
             e => Self::new(e.code(), e.to_string()),
         }
     }

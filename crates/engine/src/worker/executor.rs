@@ -113,7 +113,9 @@ fn admit(shared: &Shared, waiting: Waiting) -> Option<Run> {
     let Some(handler) = shared.handlers.get(&job.kind) else {
         let reason = format!("worker {} has no handler for kind {}", shared.name, job.kind);
         let until = shared.tide.now().plus_ms(NO_HANDLER_MS);
-        shared.outbox.push(Settlement { ticket, outcome: Verdict::Snooze { until, reason, park: None, gate: None } });
+        shared
+            .outbox
+            .push(Settlement { ticket, outcome: Verdict::Snooze { until, reason, park: None, gate: None } });
         return None;
     };
     let cx = Context::new(job, lease, shared.tide.now());

@@ -194,6 +194,10 @@ impl GateOperations for InProcess {
         self.apply_switches(domain)
     }
 
+    async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
+        self.records(domain, |records| records.switches.values().cloned().collect())
+    }
+
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
         self.records(domain, |records| records.changes.iter().cloned().collect())
     }

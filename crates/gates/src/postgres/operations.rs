@@ -239,6 +239,13 @@ impl GateOperations for PgGates {
         link.execute(sql::DOMAINS_CHANGED, &[&domain]).await?;
         link.commit().await?;
         self.shared.domains.load(&link, domain).await?;
+        self.shared.give_back(link);
+        self.switches(domain).await
+    }
+
+    async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
+        self.shared.known(domain).await?;
+        let link = self.shared.desk().await?;
         let rows = link.query(sql::SWITCHES_ALL, &[&domain]).await?;
         self.shared.give_back(link);
         let switch = |row| {

@@ -293,6 +293,11 @@ impl GateOperations for RedisGates {
         Ok(now_off.into_values().collect())
     }
 
+    async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
+        let known = self.inner.known(domain)?;
+        Ok(self.inner.switches_of(domain, &known.plan).await?.into_values().collect())
+    }
+
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
         let inner = &*self.inner;
         inner.known(domain)?;

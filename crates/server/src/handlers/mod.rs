@@ -3,6 +3,7 @@
 
 pub(crate) mod dead;
 pub(crate) mod events;
+pub(crate) mod gates;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod kinds;

@@ -7,6 +7,7 @@ mod common;
 mod connections;
 mod control;
 mod events;
+mod gates;
 mod jobs;
 mod openapi;
 mod security;

@@ -53,6 +53,14 @@ const ALLOWED: &[(&str, &str, &str, &str)] = &[
     ("POST", "/v1/settlements", "AW", r#"{"settlements":[{"ticket":"tkt_1_1","outcome":"release"}]}"#),
     ("POST", "/v1/heartbeats", "AW", r#"{"leases":["lease_1"]}"#),
     ("POST", "/v1/reports", "AW", r#"{"reports":[{"ticket":"tkt_1_1"}]}"#),
+    ("POST", "/v1/admissions", "AW", r#"{"connector":"api","holder":"h"}"#),
+    ("POST", "/v1/admissions/renew", "AW", PERMIT),
+    ("POST", "/v1/admissions/settle", "AW", SETTLED),
+    ("POST", "/v1/admissions/cancel", "AW", r#"{"target":{"domain":"api"},"holder":"h"}"#),
+    ("GET", "/v1/gates", "AO", ""),
+    ("GET", "/v1/gates/settings", "AOW", ""),
+    ("GET", "/v1/gates/api", "AO", ""),
+    ("POST", "/v1/gates/api", "AO", r#"{"act":{"do":"switch","off":false},"why":"test"}"#),
     ("GET", "/v1/workers", "AO", ""),
     ("PUT", "/v1/workers/w", "AOW", r#"{"about":{}}"#),
     ("DELETE", "/v1/workers/w", "AOW", ""),
@@ -68,6 +76,9 @@ const ALLOWED: &[(&str, &str, &str, &str)] = &[
     ("DELETE", "/v1/keys/{spare}", "A a", ""),
 ];
 
+const PERMIT: &str = r#"{"permit":{"target":{"domain":"api"},"holder":"h","fence":1,"cost":1,"admitted_at":0,"use_by":0,"expires_at":0}}"#;
+const SETTLED: &str = r#"{"permit":{"target":{"domain":"api"},"holder":"h","fence":1,"cost":1,"admitted_at":0,"use_by":0,"expires_at":0},"outcome":{"end":"ok"}}"#;
+
 struct Scene {
     served: Served,
     admin: CreatedKey,
@@ -75,7 +86,7 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
-        let served = Served::memory().await;
+        let served = Served::gated().await;
         let admin = served.key(Role::Admin, None).await;
         let scene = Self { served, admin };
         scene.ok("POST", "/v1/queues", r#"{"name":"post"}"#).await;

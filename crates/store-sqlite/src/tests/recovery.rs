@@ -24,7 +24,8 @@ async fn a_restart_rebuilds_ready_scheduled_running_and_finished_jobs() {
     settle(store, tickets[0], Outcome::Complete(Some(Payload::trusted("\"fine\""))), NOW).await;
     let failure = Failure::new(Category::InvalidInput, "BAD", "it can never work");
     settle(store, tickets[1], Outcome::Fail(failure), NOW).await;
-    let snooze = Outcome::Snooze { until: NOW.plus_ms(5_000), reason: "later".into(), park: None, gate: None };
+    let snooze =
+        Outcome::Snooze { until: NOW.plus_ms(5_000), reason: "later".into(), park: None, gate: None };
     settle(store, tickets[2], snooze, NOW).await;
     let park = Park {
         scope: ParkScope::Group(GroupKey::new("g").unwrap()),

@@ -109,6 +109,10 @@ pub enum Change {
         /// Code of what was wrong with it.
         code: String,
     },
+    /// A gate has admitted a running job, and said how many more like it would pass.
+    Admitted(Seq, u32),
+    /// A gate has refused a running job, which comes back then.
+    Refused(Seq, Timestamp),
 }
 
 /// A queue with its number.
@@ -390,6 +394,8 @@ mod tests {
             Change::Cancelled(_) => 24,
             Change::Deleted { .. } => 25,
             Change::Buried { .. } => 26,
+            Change::Admitted(..) => 27,
+            Change::Refused(..) => 28,
         }
     }
 
@@ -445,6 +451,8 @@ mod tests {
             Change::Cancelled(Face { id, queue, kind, tenant }),
             Change::Deleted { seq, lane, moved: None, tenant, finished: Some((queue, State::Dead)) },
             Change::Buried { face: Face { id, queue, kind, tenant }, code: "TG2004".into() },
+            Change::Admitted(seq, 3),
+            Change::Refused(seq, at),
         ]
     }
 
@@ -460,7 +468,7 @@ mod tests {
 
     #[test]
     fn a_change_of_a_newer_version_is_an_error() {
-        assert!(decode(&[1, 27]).is_err());
+        assert!(decode(&[1, 29]).is_err());
         assert!(decode(&[1]).is_err(), "cut off");
     }
 

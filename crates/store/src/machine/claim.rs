@@ -43,25 +43,27 @@ impl<R: Rows> Machine<R> {
         Ok(reply)
     }
 
+    /// Whether anything is handed out with caution, because a gate has refused.
+    pub fn is_cautious(&self) -> bool {
+        self.memory.lanes.is_cautious()
+    }
+
     /// Gates have admitted these running jobs, and said how many more like each would pass: scopes that were handed out with
-    /// caution may yield more. True if they do. Changes no row.
-    pub fn admitted(&mut self, jobs: &[(JobId, u32)], now: Timestamp) -> bool {
-        if !self.memory.lanes.is_cautious() {
-            return false;
+    /// caution may yield more. Changes no row.
+    pub fn admitted(&mut self, jobs: &[(JobId, u32)], now: Timestamp) -> Result<()> {
+        if !self.is_cautious() {
+            return Ok(());
         }
+        self.tick(now)?;
         let (lanes, leases) = (&self.memory.lanes, &self.memory.leases);
-        let asking: HashMap<JobId, (LaneId, Seq)> = lanes
-            .asking()
-            .filter_map(|seq| leases.running(seq).map(|running| (running.id, (running.lane, seq))))
-            .collect();
-        let now = now.max(self.last_now);
-        let mut opened = false;
+        let asking: HashMap<JobId, Seq> =
+            lanes.asking().filter_map(|seq| Some((leases.running(seq)?.id, seq))).collect();
         for (id, remaining) in jobs {
-            if let Some((lane, seq)) = asking.get(id) {
-                opened |= self.memory.admitted(*lane, *seq, *remaining, now);
+            if let Some(seq) = asking.get(id) {
+                self.change(Change::Admitted(*seq, *remaining))?;
             }
         }
-        opened
+        Ok(())
     }
 
     /// What the claim gets: one suspect, which is still where it was, or jobs taken out of their lanes.

@@ -14,6 +14,9 @@ use crate::params::{CancelJob, CancelReply, Ticket};
 use crate::rows::{DoneRow, JobRow, Rows, StateRow};
 use crate::{Error, Result};
 
+/// Running jobs whose turn is remembered.
+const MOST_TURNED: usize = 10_000;
+
 impl<R: Rows> Machine<R> {
     /// Cancels a job: at once if it waits, by asking its handler if it runs.
     pub fn cancel(&mut self, cancel: CancelJob) -> Result<CancelReply> {
@@ -73,7 +76,16 @@ impl<R: Rows> Machine<R> {
         for id in jobs {
             let Some(seq) = self.rows.find_job(*id)? else { continue };
             self.hint_rows([seq].into_iter(), Need::Everything)?;
-            if self.memory.leases.running(seq).is_some() || self.rows.done(seq)?.is_some() {
+            if self.memory.leases.running(seq).is_some() {
+                // Its handler has been refused and is about to put it off: that would be for nothing.
+                if self.turned.len() >= MOST_TURNED {
+                    // Left over from jobs that others settled; who is forgotten comes at its time.
+                    self.turned.clear();
+                }
+                self.turned.insert(seq);
+                continue;
+            }
+            if self.rows.done(seq)?.is_some() {
                 continue;
             }
             let (row, mut state) = self.row_and_state(seq)?;

@@ -112,13 +112,6 @@ impl Memory {
         self.known.lanes.claim(appetite, now)
     }
 
-    /// A gate has admitted a running job. Like a pick it is known here alone: what others may claim does not depend on it.
-    pub(super) fn admitted(&mut self, lane: LaneId, seq: Seq, remaining: u32, now: Timestamp) -> bool {
-        let opened = self.known.lanes.admitted(lane, seq, remaining, now);
-        self.signals.work |= opened;
-        opened
-    }
-
     /// Adds the lease over what was picked.
     pub(super) fn grant(&mut self, now: Timestamp, leased: Box<Leased>) -> Result<()> {
         self.pass_time(now);
@@ -217,6 +210,17 @@ impl Memory {
             }
             Change::Extended(lease, until) => {
                 must(known.leases.set_end(*lease, *until), "a lease is missing")?;
+            }
+            Change::Admitted(seq, remaining) => {
+                if let Some(lane) = known.leases.running(*seq).map(|r| r.lane) {
+                    known.lanes.admitted(lane, *seq, *remaining, now);
+                }
+                self.signals.work = true;
+            }
+            Change::Refused(seq, until) => {
+                if let Some(lane) = known.leases.running(*seq).map(|r| r.lane) {
+                    known.lanes.refused(lane, *seq, *until);
+                }
             }
             Change::CancelAsked(seq) => {
                 must(known.leases.request_cancel(*seq), "a job does not run")?;

@@ -34,7 +34,7 @@ pub mod standing;
 mod upkeep;
 mod view;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tidegate_core::codes;
 use tidegate_core::ids::{JobId, ProcessId, QueueName, Seq};
@@ -85,6 +85,8 @@ pub struct Machine<R> {
     /// Whether what was due next has left the schedule in this operation.
     due_left: bool,
     stale_refused: u64,
+    /// Running jobs whose turn a gate has called meanwhile: what it refused them before no longer holds.
+    turned: HashSet<Seq>,
     /// Processes that finish what they run so that a suspect can run alone.
     draining: HashMap<ProcessId, Draining>,
 }

@@ -47,6 +47,7 @@ impl<R: Rows> Machine<R> {
             last_now: now,
             due_left: false,
             stale_refused: 0,
+            turned: HashSet::new(),
             draining: HashMap::new(),
         })
     }

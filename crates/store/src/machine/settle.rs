@@ -69,6 +69,7 @@ impl<R: Rows> Machine<R> {
             self.stale_refused += 1;
             return Ok(Settled::Stale);
         };
+        let turned = self.turned.remove(&seq);
         match outcome {
             Outcome::Complete(Some(result)) if result.as_str().len() > limits::MAX_RESULT_BYTES => {
                 let message = format!(
@@ -92,18 +93,22 @@ impl<R: Rows> Machine<R> {
                 let failure = Failure::new(Category::LogicError, codes::UNKNOWN_QUEUE.id, message);
                 self.fail(seq, running, &failure, seed, now)
             }
+            Outcome::Snooze { gate: Some(_), .. } if turned => self.give_back(seq, running, now),
             Outcome::Snooze { until, reason, park, gate } => {
                 self.snooze(seq, running, Snooze { until, reason, park, gate }, now)
             }
-            Outcome::Release => {
-                let mut state = self.state_of(seq)?;
-                state.settled = Some(running.lease);
-                state.claimed = true;
-                state.suspect = false;
-                self.back_to_ready(seq, running, &mut state, Because::Release, now)?;
-                Ok(Settled::Applied(State::Ready))
-            }
+            Outcome::Release => self.give_back(seq, running, now),
         }
+    }
+
+    /// Ready again, and nothing spent.
+    fn give_back(&mut self, seq: Seq, running: Running, now: Timestamp) -> Result<Settled> {
+        let mut state = self.state_of(seq)?;
+        state.settled = Some(running.lease);
+        state.claimed = true;
+        state.suspect = false;
+        self.back_to_ready(seq, running, &mut state, Because::Release, now)?;
+        Ok(Settled::Applied(State::Ready))
     }
 
     /// Takes a job off its lease, frees its places and puts it where it belongs now.
@@ -227,13 +232,7 @@ impl<R: Rows> Machine<R> {
         Ok(Settled::Again(at))
     }
 
-    fn snooze(
-        &mut self,
-        seq: Seq,
-        running: Running,
-        snooze: Snooze,
-        now: Timestamp,
-    ) -> Result<Settled> {
+    fn snooze(&mut self, seq: Seq, running: Running, snooze: Snooze, now: Timestamp) -> Result<Settled> {
         let Snooze { until, reason, park, gate } = snooze;
         let until = until.min(now.plus_ms(limits::MAX_DELAY_MS));
         let reason = cut(reason, limits::MAX_NOTE_BYTES);
@@ -241,10 +240,14 @@ impl<R: Rows> Machine<R> {
         let by = gate.as_ref().map_or_else(|| PARKED_BY_SNOOZE.into(), |d| format!("{GATE_PARK}{d}"));
         if let Some(scope) = park.filter(|_| until > now) {
             // Those refused later stand further back in the gate's line: the scope goes on when the first of them may.
-            let earlier = self.memory.lanes.parked_until(&scope, &by).is_some_and(|end| now < end && end <= until);
+            let earlier =
+                self.memory.lanes.parked_until(&scope, &by).is_some_and(|end| now < end && end <= until);
             if gate.is_none() || !earlier {
                 self.park(Park { scope, by, reason: reason.clone(), until: Some(until) }, now)?;
             }
+        }
+        if gate.is_some() && until > now {
+            self.change(Change::Refused(seq, until))?;
         }
         let mut state = self.state_of(seq)?;
         state.settled = Some(running.lease);

@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::json;
 use tidegate::{Context, Failure as JobFailure, KindSettings, Outcome, Tidegate, Worker};
 use tidegate_core::codes;
-use tidegate_core::ids::{KindName, QueueName};
+use tidegate_core::ids::{ConnectorName, KindName, QueueName};
 use tidegate_core::time::Millis;
 use tidegate_store::Store;
 use tidegate_store::params::KindView;
@@ -72,6 +72,14 @@ pub(crate) struct WorkArgs {
     /// End when nothing is left that could run
     #[arg(long)]
     until_idle: bool,
+    /// Ask the gates of this API before each job; a job that must wait is put off
+    #[arg(long, value_name = "CONNECTOR")]
+    gate: Option<String>,
+    /// What a job's call costs, in points
+    #[arg(long, value_name = "POINTS", default_value_t = 1.0, requires = "gate")]
+    cost: f64,
+    #[command(flatten)]
+    at: super::gates::At,
     /// No line for each job
     #[arg(long, short)]
     quiet: bool,
@@ -104,15 +112,55 @@ impl Handler {
     }
 }
 
+/// How every job is handled.
+struct Handling {
+    handler: Handler,
+    /// The gates to ask first, and what a call costs.
+    gate: Option<(ConnectorName, f64)>,
+    quiet: bool,
+}
+
+impl Handling {
+    async fn run(&self, cx: &Context) -> Outcome {
+        let started = Instant::now();
+        let outcome = self.gated(cx).await;
+        if !self.quiet {
+            say(cx, &outcome, started);
+        }
+        outcome
+    }
+
+    /// The engine settles the permit by what becomes of the job.
+    async fn gated(&self, cx: &Context) -> Outcome {
+        let _permit = match &self.gate {
+            Some((connector, cost)) => Some(cx.gate(connector.as_str()).cost(*cost).admit().await?),
+            None => None,
+        };
+        self.handler.handle(cx).await
+    }
+}
+
+/// The store with its gates: the server's, or those that are configured.
+async fn gated(data: &data::Data, config: &Config) -> Result<Tidegate> {
+    let tide = Tidegate::with_store(data.store.clone());
+    if let Some(server) = &data.gates {
+        return Ok(tide.gates_of(server.clone()));
+    }
+    match super::gates::configured(config).await? {
+        Some((backend, settings)) => Ok(tide.gates_with(backend, settings).await?),
+        None => Ok(tide),
+    }
+}
+
 /// Works until told to stop.
 pub(crate) async fn run(args: WorkArgs, config: &Config, output: &Output) -> Result<()> {
-    let mut config = config.clone();
+    let mut config = args.at.over(config)?;
     config.flag("worker.concurrency", "--concurrency", args.concurrency.as_deref())?;
     config.flag("worker.lease", "--lease", args.lease.as_deref())?;
     config.flag("worker.drain", "--drain", args.drain.as_deref())?;
     config.flag("worker.grace", "--grace", args.grace.as_deref())?;
     config.flag("worker.name", "--name", args.name.as_deref())?;
-    let handler = Arc::new(Handler::of(&args, config.span_ms("worker.grace"))?);
+    let handler = Handler::of(&args, config.span_ms("worker.grace"))?;
     let mut queues: Vec<QueueName> = vec![];
     for name in args.queues.iter().map(String::as_str).chain(config.names("worker.queues")) {
         queues.push(parse::name(name)?);
@@ -124,9 +172,12 @@ pub(crate) async fn run(args: WorkArgs, config: &Config, output: &Output) -> Res
     }
     let timeout_ms = args.timeout.as_deref().map(parse::span).transpose()?;
     let data = data::open_or_create(&config).await?;
-    let kinds = kinds(&*data.store, &named, &queues, timeout_ms).await?;
-    let tide = Tidegate::with_store(data.store.clone());
-    let worker = worker(&tide, &kinds, &queues, &handler, &config, args.quiet || output.json);
+    let connector = args.gate.as_deref().map(parse::name::<ConnectorName>).transpose()?;
+    let kinds = kinds(&*data.store, &named, &queues, (timeout_ms, connector.as_ref())).await?;
+    let tide = gated(&data, &config).await?;
+    let handling =
+        Handling { handler, gate: connector.map(|c| (c, args.cost)), quiet: args.quiet || output.json };
+    let worker = worker(&tide, &kinds, &queues, &Arc::new(handling), &config);
     output.note(&opening(&kinds, &config, &data.target.shown()));
     let report = if args.until_idle { worker.run_until_idle().await } else { worker.run().await };
     let report = report.map_err(|e| match e.code {
@@ -144,7 +195,7 @@ async fn kinds(
     store: &dyn Store,
     named: &[KindName],
     queues: &[QueueName],
-    timeout_ms: Option<i64>,
+    (timeout_ms, connector): (Option<i64>, Option<&ConnectorName>),
 ) -> Result<Vec<(KindName, Option<KindSettings>)>> {
     let known = store.kinds().await?;
     if named.is_empty() {
@@ -164,6 +215,7 @@ async fn kinds(
     let settings = |name: &KindName| {
         let mut settings = KindSettings::new(queue.clone());
         settings.timeout_ms = timeout_ms.unwrap_or(settings.timeout_ms);
+        settings.connector = connector.cloned();
         (!known.iter().any(|k| k.name == *name)).then_some(settings)
     };
     Ok(named.iter().map(|name| (name.clone(), settings(name))).collect())
@@ -173,9 +225,8 @@ fn worker(
     tide: &Tidegate,
     kinds: &[(KindName, Option<KindSettings>)],
     queues: &[QueueName],
-    handler: &Arc<Handler>,
+    handling: &Arc<Handling>,
     config: &Config,
-    quiet: bool,
 ) -> Worker {
     let mut worker = Worker::new(tide)
         .concurrency(config.count("worker.concurrency") as usize)
@@ -187,17 +238,10 @@ fn worker(
         worker = worker.name(name);
     }
     for (kind, settings) in kinds {
-        let handler = handler.clone();
+        let handling = handling.clone();
         worker = worker.handle_kind(kind.as_str(), settings.clone(), move |cx: Context| {
-            let handler = handler.clone();
-            async move {
-                let started = Instant::now();
-                let outcome = handler.handle(&cx).await;
-                if !quiet {
-                    say(&cx, &outcome, started);
-                }
-                outcome
-            }
+            let handling = handling.clone();
+            async move { handling.run(&cx).await }
         });
     }
     // A queue must exist to be served; those of new kinds are made with them.

@@ -233,7 +233,11 @@ pub(crate) async fn every_state(dir: &Path) -> Stories {
     fill.end("billing", Outcome::Fail(down)).await;
     by_story.push(("snoozed", fill.add("invoice.send", "initech").await));
     let until = fill.now.plus_ms(3 * HOUR);
-    fill.end("billing", Outcome::Snooze { until, reason: "the shop is closed".into(), park: None, gate: None }).await;
+    fill.end(
+        "billing",
+        Outcome::Snooze { until, reason: "the shop is closed".into(), park: None, gate: None },
+    )
+    .await;
     by_story.push(("cancelled", fill.add("invoice.send", "acme").await));
     let cancel = CancelJob { id: by_story[4].1, note: "by operator: ordered twice".into(), now: fill.now };
     fill.store.cancel(cancel).await.unwrap();

@@ -13,7 +13,8 @@ use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tidegate_core::time::Timestamp;
-use tidegate_server::{Server, ServerOptions, keys};
+use tidegate_gates::{GateSettings, InProcess};
+use tidegate_server::{Server, ServerGates, ServerOptions, keys};
 use tidegate_store::{MemoryStore, Store};
 use tidegate_store_sqlite::SqliteStore;
 use tidegate_wire::keys::{CreatedKey, NewKey, Role};
@@ -66,6 +67,18 @@ pub(crate) fn options() -> ServerOptions {
 impl Served {
     pub(crate) async fn memory() -> Self {
         Self::with(Arc::new(MemoryStore::new()), options()).await
+    }
+
+    /// With the gates of an API that lets a thousand pass at a time.
+    pub(crate) async fn gated() -> Self {
+        let slots = "[[gates.api.gates]]\nname = \"slots\"\ngate.slots = { limit = 1000 }\n";
+        Self::with_gates(slots).await
+    }
+
+    pub(crate) async fn with_gates(toml: &str) -> Self {
+        let settings = GateSettings::from_toml(toml).unwrap();
+        let gates = ServerGates::new(Arc::new(InProcess::new()), settings).await.unwrap();
+        Self::with(Arc::new(MemoryStore::new()), ServerOptions { gates: Some(gates), ..options() }).await
     }
 
     pub(crate) async fn sqlite() -> Self {

@@ -1,0 +1,209 @@
+//! The levers of an emergency. Each says who and why, which the gates keep.
+
+use serde_json::{Value, json};
+use tidegate::gates::{Backend, BreakerOrder, GatesError, Holder, Released};
+use tidegate_core::codes;
+use tidegate_core::time::{Millis, Timestamp};
+
+use super::look::{holder_json, holders_table, switch_json, usage_json};
+use super::{Because, BreakerArgs};
+use crate::args::Consent;
+use crate::consent::{Decision, ask};
+use crate::error::{Failure, Result};
+use crate::output::{Output, plural};
+use crate::parse;
+
+/// What was declined.
+const NOTHING: &str = "Nothing was changed.";
+
+fn holder(text: &str) -> Result<Holder> {
+    Ok(Holder::new(text)?)
+}
+
+/// The domains to look in.
+async fn domains(backend: &dyn Backend, one: Option<&str>) -> Result<Vec<String>> {
+    match one {
+        Some(domain) => Ok(vec![domain.to_owned()]),
+        None => Ok(backend.usage().await?.into_iter().map(|u| u.domain).collect()),
+    }
+}
+
+pub(super) async fn release(
+    backend: &dyn Backend,
+    who: &str,
+    domain: Option<&str>,
+    (because, consent): (&Because, Consent),
+    output: &Output,
+) -> Result<()> {
+    let who = holder(who)?;
+    let mut found: Vec<(String, Released)> = vec![];
+    for domain in domains(backend, domain).await? {
+        let would = backend.force_release(None, &domain, &who, true, because.note()).await?;
+        if !would.leases.is_empty() {
+            found.push((domain, would));
+        }
+    }
+    let leases: Vec<_> = found.iter().flat_map(|(_, r)| r.leases.clone()).collect();
+    if leases.is_empty() {
+        return Err(Failure::new(codes::GATE_NOT_FOUND, format!("{who} holds no permit"))
+            .hint("`tidegate gates show DOMAIN` lists who holds"));
+    }
+    let now = Timestamp(backend.clock() / 1_000);
+    let preview = holders_table(&leases, now).render(output);
+    let question = format!("Release {}?", plural(leases.len() as u64, "permit"));
+    let decision = ask(consent, &question, &preview, output)?;
+    let mut woken = 0;
+    if decision == Decision::Go {
+        for (domain, _) in &found {
+            woken +=
+                backend.force_release(None, domain, &who, false, because.note()).await?.woken.len() as u64;
+        }
+    }
+    let value: Vec<Value> = leases.iter().map(holder_json).collect();
+    let done = decision == Decision::Go;
+    output.answer(&json!({ "released": done, "permits": value, "woken": woken }), || match decision {
+        Decision::Go => {
+            format!("Released {}; {} woken.", plural(leases.len() as u64, "permit"), plural(woken, "waiter"))
+        }
+        Decision::DryRun => format!("{preview}Would release {}.", plural(leases.len() as u64, "permit")),
+        Decision::Declined => NOTHING.into(),
+    })
+}
+
+pub(super) async fn promote(
+    backend: &dyn Backend,
+    who: &str,
+    domain: Option<&str>,
+    because: &Because,
+    output: &Output,
+) -> Result<()> {
+    let who = holder(who)?;
+    let mut promoted = vec![];
+    for domain in domains(backend, domain).await? {
+        if backend.promote(None, &domain, &who, because.note()).await? {
+            promoted.push(domain);
+        }
+    }
+    if promoted.is_empty() {
+        return Err(Failure::new(codes::GATE_NOT_FOUND, format!("{who} does not wait"))
+            .hint("`tidegate gates show DOMAIN` lists who waits"));
+    }
+    let list = promoted.join(", ");
+    output.answer(&json!({ "promoted": who, "domains": promoted }), || {
+        format!("{who} is the first in line of {list}; it asks when its turn comes.")
+    })
+}
+
+pub(super) async fn reset(
+    backend: &dyn Backend,
+    breaker: &BreakerArgs,
+    because: &Because,
+    output: &Output,
+) -> Result<()> {
+    order(backend, breaker, BreakerOrder::Reset, because, output, "Reset").await
+}
+
+pub(super) async fn trip(
+    backend: &dyn Backend,
+    breaker: &BreakerArgs,
+    span: &str,
+    (because, consent): (&Because, Consent),
+    output: &Output,
+) -> Result<()> {
+    let ms = parse::span(span)?;
+    let (domain, gate) = (&breaker.domain, &breaker.gate);
+    let preview = format!("Nothing of {domain} passes for {}.\n", Millis(ms));
+    match ask(consent, &format!("Trip {gate} of {domain}?"), &preview, output)? {
+        Decision::Go => {
+            let order_ = BreakerOrder::Trip { lasts: ms.saturating_mul(1_000) };
+            order(backend, breaker, order_, because, output, "Tripped").await
+        }
+        Decision::DryRun => output.answer(&json!({ "tripped": 0 }), || preview.clone()),
+        Decision::Declined => output.answer(&json!({ "tripped": 0 }), || NOTHING.into()),
+    }
+}
+
+async fn order(
+    backend: &dyn Backend,
+    breaker: &BreakerArgs,
+    order: BreakerOrder,
+    because: &Because,
+    output: &Output,
+    verb: &str,
+) -> Result<()> {
+    let BreakerArgs { domain, gate, key } = breaker;
+    let count = backend.order_breaker(None, domain, (gate, key.as_deref()), order, because.note()).await?;
+    output.answer(&json!({ "domain": domain, "gate": gate, "breakers": count }), || {
+        format!("{verb} {} of {domain}.", plural(count.into(), "breaker"))
+    })
+}
+
+pub(super) async fn disable(
+    backend: &dyn Backend,
+    (domain, gate): (&str, Option<&str>),
+    (because, consent): (&Because, Consent),
+    output: &Output,
+) -> Result<()> {
+    let what = gate.map_or_else(|| format!("all gates of {domain}"), |g| format!("gate {g} of {domain}"));
+    // Says that there is no such gate before it asks.
+    backend.switches(domain).await?;
+    let preview = format!("Calls pass {what} as if it were not there, until it is enabled again.\n");
+    match ask(consent, &format!("Disable {what}?"), &preview, output)? {
+        Decision::Go => {
+            let off = backend.switch(domain, gate, true, because.note()).await?;
+            let value: Vec<Value> = off.iter().map(switch_json).collect();
+            output.answer(&json!({ "off": value }), || {
+                format!("Disabled {what}. `tidegate gates enable {domain}` switches it on again.")
+            })
+        }
+        Decision::DryRun => output.answer(&json!({ "off": [] }), || preview.clone()),
+        Decision::Declined => output.answer(&json!({ "off": [] }), || NOTHING.into()),
+    }
+}
+
+pub(super) async fn enable(
+    backend: &dyn Backend,
+    (domain, gate): (&str, Option<&str>),
+    because: &Because,
+    output: &Output,
+) -> Result<()> {
+    let off = backend.switch(domain, gate, false, because.note()).await?;
+    let value: Vec<Value> = off.iter().map(switch_json).collect();
+    output.answer(&json!({ "off": value }), || match off.len() as u64 {
+        0 => format!("Every gate of {domain} is on."),
+        n => format!("Done; {} of {domain} still off.", plural(n, "gate")),
+    })
+}
+
+pub(super) async fn clear(
+    backend: &dyn Backend,
+    domain: &str,
+    (because, consent): (&Because, Consent),
+    output: &Output,
+) -> Result<()> {
+    let would = match backend.clear(domain, true, because.note()).await {
+        Ok(would) => would,
+        Err(error @ GatesError::UnknownDomain { .. }) => {
+            return Err(Failure::from(error).hint("`tidegate gates ls` lists the domains"));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let total = would.total;
+    let preview = format!(
+        "{domain} has {}, {} and {}; rates begin anew, as after a rest.\n",
+        plural(total.leases.into(), "permit"),
+        plural(total.places.into(), "waiter"),
+        plural(total.keys.into(), "key")
+    );
+    let decision = ask(consent, &format!("Clear {domain}?"), &preview, output)?;
+    if decision == Decision::Go {
+        backend.clear(domain, false, because.note()).await?;
+    }
+    let mut value = usage_json(&would);
+    value["cleared"] = (decision == Decision::Go).into();
+    output.answer(&value, || match decision {
+        Decision::Go => format!("Cleared {domain}."),
+        Decision::DryRun => preview.clone(),
+        Decision::Declined => NOTHING.into(),
+    })
+}

@@ -1,0 +1,259 @@
+//! What gates hold, who waits, how much there is.
+
+use serde_json::{Value, json};
+use tidegate::gates::{Backend, Change, DomainUsage, GateView, HolderView, ScopeView, Switch, WaiterView};
+use tidegate_core::gates::{BreakerState, Micros};
+use tidegate_core::time::Timestamp;
+use tidegate_core::why::grouped;
+
+use crate::error::Result;
+use crate::output::{Column, Output, Table, elapsed, short_when};
+
+/// A time of the gates' clock, in the milliseconds that people's times are in.
+fn stamp(at: Micros) -> Timestamp {
+    Timestamp(at / 1_000)
+}
+
+fn text(at: Micros) -> Value {
+    stamp(at).to_string().into()
+}
+
+pub(super) async fn ls(backend: &dyn Backend, output: &Output) -> Result<()> {
+    let domains = backend.usage().await?;
+    let mut rows = vec![];
+    for domain in domains {
+        let off = backend.switches(&domain.domain).await?;
+        rows.push((domain, off));
+    }
+    let value: Vec<Value> = rows.iter().map(|(usage, off)| with_off(usage, off)).collect();
+    output.answer(&json!({ "domains": value }), || {
+        if rows.is_empty() {
+            return "No gates are set; docs/guides/gates.md shows how.".into();
+        }
+        let mut table = Table::new(vec![
+            Column::text("DOMAIN", 12),
+            Column::number("HELD"),
+            Column::number("WAITING"),
+            Column::number("QUARANTINED").optional(1),
+            Column::number("KEYS"),
+            Column::text("STATE", 16),
+        ]);
+        for (usage, off) in &rows {
+            let total = &usage.total;
+            table.row(vec![
+                usage.domain.clone(),
+                grouped(total.leases.into()),
+                grouped(total.places.into()),
+                grouped(total.quarantined.into()),
+                grouped(total.keys.into()),
+                state(off),
+            ]);
+        }
+        table.render(output)
+    })
+}
+
+fn state(off: &[Switch]) -> String {
+    match off {
+        [] => "ok".into(),
+        [one] => format!("{} off by {}: {}", one.gate, one.note.who, one.note.why),
+        [first, ..] => format!("{} gates off by {}: {}", off.len(), first.note.who, first.note.why),
+    }
+}
+
+fn with_off(usage: &DomainUsage, off: &[Switch]) -> Value {
+    let mut value = usage_json(usage);
+    value["off"] = off.iter().map(switch_json).collect();
+    value
+}
+
+pub(super) fn usage_json(usage: &DomainUsage) -> Value {
+    json!({
+        "domain": usage.domain,
+        "held": usage.total.leases,
+        "waiting": usage.total.places,
+        "quarantined": usage.total.quarantined,
+        "keys": usage.total.keys,
+        "partitions": usage.partitions,
+        "size_bytes": usage.bytes,
+    })
+}
+
+pub(super) fn switch_json(switch: &Switch) -> Value {
+    json!({ "gate": switch.gate, "since": text(switch.at), "by": switch.note.who, "reason": switch.note.why })
+}
+
+pub(super) async fn usage(backend: &dyn Backend, output: &Output) -> Result<()> {
+    let domains = backend.usage().await?;
+    let value: Vec<Value> = domains.iter().map(usage_json).collect();
+    output.answer(&json!({ "domains": value }), || {
+        let mut table = Table::new(vec![
+            Column::text("DOMAIN", 12),
+            Column::number("PARTITIONS"),
+            Column::number("KEYS"),
+            Column::number("PERMITS"),
+            Column::number("PLACES"),
+            Column::number("MEMORY"),
+        ]);
+        for usage in &domains {
+            table.row(vec![
+                usage.domain.clone(),
+                grouped(usage.partitions.into()),
+                grouped(usage.total.keys.into()),
+                grouped(usage.total.leases.into()),
+                grouped(usage.total.places.into()),
+                format!("{} kB", grouped(usage.bytes.div_ceil(1_000))),
+            ]);
+        }
+        table.render(output)
+    })
+}
+
+pub(super) async fn show(backend: &dyn Backend, domain: &str, most: usize, output: &Output) -> Result<()> {
+    let scopes = backend.inspect(None, domain, most).await?;
+    let holders = backend.holders(domain, most).await?;
+    let waiters = backend.waiters(domain, most).await?;
+    let off = backend.switches(domain).await?;
+    let changes = backend.changes(domain).await?;
+    let now = stamp(backend.clock());
+    let value = json!({
+        "domain": domain,
+        "keys": scopes.iter().map(scope_json).collect::<Vec<_>>(),
+        "holders": holders.iter().map(holder_json).collect::<Vec<_>>(),
+        "waiters": waiters.iter().map(waiter_json).collect::<Vec<_>>(),
+        "off": off.iter().map(switch_json).collect::<Vec<_>>(),
+        "changes": changes.iter().map(change_json).collect::<Vec<_>>(),
+    });
+    output.answer(&value, || {
+        let mut text = vec![keys_table(&scopes, &off, output)];
+        if !holders.is_empty() {
+            text.push(holders_table(&holders, now).render(output));
+        }
+        if !waiters.is_empty() {
+            text.push(waiters_table(&waiters, now).render(output));
+        }
+        if let Some(last) = changes.last() {
+            let Change { at, what, note } = last;
+            let when = short_when(stamp(*at), now);
+            let line = format!("Last change: {what} by {}, {when}: {}", note.who, note.why);
+            text.push(output.style.dim(&line));
+        }
+        text.join("\n")
+    })
+}
+
+fn keys_table(scopes: &[ScopeView], off: &[Switch], output: &Output) -> String {
+    if scopes.is_empty() {
+        return "Nothing was asked lately: no key has state.\n".into();
+    }
+    let mut table = Table::new(vec![
+        Column::text("KEY", 12),
+        Column::text("GATE", 8),
+        Column::text("NOW", 24),
+        Column::number("LIVE"),
+        Column::number("WAITING"),
+    ]);
+    for scope in scopes {
+        for (name, view) in &scope.gates {
+            let is_off = off.iter().any(|s| s.gate == **name);
+            table.row(vec![
+                if scope.key.is_empty() { "(all)".into() } else { scope.key.clone() },
+                name.to_string(),
+                if is_off { "off".into() } else { sentence(view) },
+                grouped(scope.live.into()),
+                grouped(scope.waiting.into()),
+            ]);
+        }
+    }
+    table.render(output)
+}
+
+fn sentence(view: &GateView) -> String {
+    match view {
+        GateView::Smooth { free } => format!("{} would pass", grouped((*free).max(0) as u64)),
+        GateView::Window { used, max } => format!("{used} of {max} used"),
+        GateView::Reported { level, capacity, in_flight, foreign } => {
+            let others = if foreign.0 > 0 { format!(", {foreign} used by others") } else { String::new() };
+            format!("{level} of {capacity} left, {in_flight} in flight{others}")
+        }
+        GateView::Slots { used, limit } => format!("{used} of {limit} taken"),
+        GateView::Breaker { state } => match state {
+            BreakerState::Closed => "closed".into(),
+            BreakerState::Open => "open".into(),
+            BreakerState::HalfOpen => "half open".into(),
+            BreakerState::Ramp => "closed, load comes back".into(),
+            BreakerState::OpenForProcess => "open for one process".into(),
+        },
+        GateView::Quota { live, cost, violations, hoards } => {
+            let hoards = if *hoards > 0 { format!(", hoarding {hoards} times") } else { String::new() };
+            format!("{live} live, {cost} spent, {violations} had to wait{hoards}")
+        }
+    }
+}
+
+pub(super) fn holders_table(holders: &[HolderView], now: Timestamp) -> Table {
+    let mut table = Table::new(vec![
+        Column::fixed("HOLDER"),
+        Column::text("FOR", 10),
+        Column::number("COST").optional(1),
+        Column::fixed("SINCE"),
+        Column::fixed("LASTS"),
+    ]);
+    for h in holders {
+        let lasts = short_when(stamp(h.expires_at), now);
+        table.row(vec![
+            h.holder.to_string(),
+            format!("{:?}", h.target),
+            h.cost.to_string(),
+            elapsed(stamp(h.admitted_at), now),
+            if h.quarantined { format!("{lasts}, quarantined") } else { lasts },
+        ]);
+    }
+    table
+}
+
+fn waiters_table(waiters: &[WaiterView], now: Timestamp) -> Table {
+    let mut table = Table::new(vec![
+        Column::fixed("WAITER"),
+        Column::text("GATE", 8),
+        Column::number("NEEDS").optional(1),
+        Column::fixed("WAITED"),
+        Column::fixed("ASKS AGAIN"),
+        Column::number("AHEAD"),
+    ]);
+    for w in waiters {
+        table.row(vec![
+            w.holder.to_string(),
+            w.gate.to_string(),
+            w.cost.to_string(),
+            elapsed(stamp(w.arrived), now),
+            short_when(stamp(w.retry_at), now),
+            grouped(w.ahead.into()),
+        ]);
+    }
+    table
+}
+
+fn scope_json(scope: &ScopeView) -> Value {
+    let gates: serde_json::Map<String, Value> =
+        scope.gates.iter().map(|(name, view)| (name.to_string(), json!(view))).collect();
+    json!({ "key": scope.key, "live": scope.live, "waiting": scope.waiting, "gates": gates })
+}
+
+pub(super) fn holder_json(h: &HolderView) -> Value {
+    json!({
+        "holder": h.holder, "target": h.target, "cost": h.cost, "since": text(h.admitted_at),
+        "expires_at": text(h.expires_at), "quarantined": h.quarantined,
+    })
+}
+
+fn waiter_json(w: &WaiterView) -> Value {
+    json!({
+        "holder": w.holder, "target": w.target, "gate": w.gate, "cost": w.cost, "priority": w.priority,
+        "since": text(w.arrived), "retry_at": text(w.retry_at), "ahead": w.ahead,
+    })
+}
+
+fn change_json(change: &Change) -> Value {
+    json!({ "at": text(change.at), "what": change.what, "by": change.note.who, "reason": change.note.why })
+}

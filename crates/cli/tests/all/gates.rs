@@ -1,0 +1,113 @@
+//! `tidegate gates`, and gates of `serve` and `work`, as processes of their own.
+
+use crate::common::{Place, Serving, wait_for};
+
+const GATES: &str = r#"
+[[gates.shopify.gates]]
+name = "slots"
+per = ["account"]
+gate.slots = { limit = 1 }
+[[gates.shopify.gates]]
+name = "health"
+gate.breaker = { failures = 3 }
+"#;
+
+fn enqueue(server: &Serving, place: &Place) -> String {
+    let args = ["enqueue", "sync", "--data", "{}", "--tenant", "acme", "--json"];
+    let reply = server.run(place, &args).ok().json();
+    reply["jobs"][0]["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_worker_asks_the_gates_of_its_server_and_operators_see_and_steer_them() {
+    let place = Place::default();
+    let file = place.file("gates.toml", GATES);
+    let server = Serving::start(&place, &["--gates-file", &file]);
+    server.run(&place, &["kinds", "set", "sync", "--queue", "default", "--connector", "shopify"]).ok();
+    let jobs = [enqueue(&server, &place), enqueue(&server, &place)];
+    let go = place.dir.path().join("go");
+    let body = format!("until [ -e {} ]; do sleep 0.05; done", go.display());
+    let work = ["work", "--kind", "sync", "--exec", &body, "--gate", "shopify", "--until-idle", "--json"];
+    let worker = server.command(&place, &work).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let show = || server.run(&place, &["gates", "show", "shopify", "--json"]).ok().json();
+    let named = |list: &str| show()[list][0]["holder"].as_str().map(str::to_owned);
+    wait_for("one that holds and one that waits", || {
+        named("holders").is_some() && named("waiters").is_some()
+    });
+    let holds = named("holders").unwrap();
+    let waits = jobs.into_iter().find(|id| *id != holds).unwrap();
+    let why = server.run(&place, &["why", &waits]).ok().out;
+    assert!(why.contains("gate slots of shopify/") && why.contains("slots 1 of 1"), "{why}");
+    let table = server.run(&place, &["gates", "ls"]).ok().out;
+    assert!(table.contains("DOMAIN") && table.contains("shopify"), "{table}");
+    for width in ["gates ls", "gates show shopify", "gates usage"] {
+        let args: Vec<&str> = width.split(' ').collect();
+        let mut command = server.command(&place, &args);
+        let text = crate::common::finished(command.env("COLUMNS", "80")).ok().out;
+        assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+    }
+
+    let dry = ["gates", "release", &holds, "--dry-run", "--reason", "test", "--json"];
+    let dry = server.run(&place, &dry).ok().json();
+    assert_eq!((&dry["released"], &dry["permits"][0]["holder"]), (&false.into(), &holds.clone().into()));
+    let asked = server.run(&place, &["gates", "release", &holds, "--reason", "test"]);
+    assert_eq!(asked.code, 2, "what destroys asks first: {}", asked.err);
+    server.run(&place, &["gates", "promote", &waits, "--reason", "on the phone", "--by", "ada"]).ok();
+    let release = ["gates", "release", &holds, "--yes", "--reason", "stuck", "--by", "ada", "--json"];
+    assert_eq!(server.run(&place, &release).ok().json()["released"], true);
+    std::fs::write(&go, "").unwrap();
+    let ended = worker.wait_with_output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!((&report["attempts"]["completed"], &report["attempts"]["failed"]), (&2.into(), &0.into()));
+
+    let disable =
+        ["gates", "disable", "shopify", "slots", "--yes", "--reason", "sale", "--by", "ada", "--json"];
+    assert_eq!(server.run(&place, &disable).ok().json()["off"][0]["gate"], "slots");
+    let table = server.run(&place, &["gates", "ls"]).ok().out;
+    assert!(table.contains("slots off by ada: sale"), "{table}");
+    server.run(&place, &["gates", "enable", "shopify", "--reason", "over"]).ok();
+    let trip = ["gates", "breaker", "trip", "shopify", "health", "--for", "1m", "--yes", "--reason", "down"];
+    server.run(&place, &trip).ok();
+    server.run(&place, &["gates", "breaker", "reset", "shopify", "health", "--reason", "back"]).ok();
+    let clear = ["gates", "clear", "shopify", "--yes", "--reason", "anew", "--json"];
+    assert_eq!(server.run(&place, &clear).ok().json()["cleared"], true);
+    let changes = show()["changes"].as_array().unwrap().len();
+    assert_eq!(changes, 7, "promote, release, disable, enable, trip, reset, clear");
+    let unknown = server.run(&place, &["gates", "show", "gopher"]);
+    assert_eq!(unknown.code, 3, "{}", unknown.err);
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn bad_settings_are_refused_with_file_path_and_hint() {
+    let place = Place::default();
+    for (text, path) in [
+        (
+            "[[gates.api.gates]]\nname = \"a\"\ngate.window = { max = 0, every = \"1s\" }\n",
+            "gates.api.gates[0].window.max",
+        ),
+        (
+            "[[gates.api.gates]]\nname = \"a\"\ngate.smooth = { rate = -1, every = \"1s\", burst = 1 }\n",
+            "gates.api.gates[0].smooth.rate",
+        ),
+        (
+            "[[gates.api.gates]]\nname = \"a\"\ngate.reported = { capacity = nan, restore_per_s = 1 }\n",
+            "gates.api.gates[0].reported.capacity",
+        ),
+        ("[[gates.api.gates]]\nname = \"a\"\ngate.leaky = {}\n", "unknown variant `leaky`"),
+    ] {
+        let file = place.file("wrong.toml", text);
+        let ran = place.run(&["serve", "--bind", "127.0.0.1:0", "--gates-file", &file]);
+        assert_eq!(ran.code, 2, "{}", ran.err);
+        assert!(
+            ran.err.contains("wrong.toml") && ran.err.contains(path) && ran.err.contains("hint:"),
+            "{}",
+            ran.err
+        );
+        assert!(!place.data().exists(), "nothing was made");
+    }
+    let ran = place.run(&["work", "--kind", "x", "--exec", "true", "--gate", "api", "--gates", "gopher://x"]);
+    assert!(ran.code == 2 && ran.err.contains("--gates"), "{}", ran.err);
+    let here = place.run(&["gates", "ls"]);
+    assert!(here.code == 3 && here.err.contains("--store http://"), "{}", here.err);
+}

@@ -1,0 +1,98 @@
+//! Waiting for gates: it counts for nothing, parks its scope, and comes back with caution.
+
+use tidegate_core::ids::JobId;
+use tidegate_core::job::{ParkScope, State};
+use tidegate_store::params::{ClaimedJob, Outcome, Settled};
+
+use crate::kit::{World, connector, group, ids, kind};
+
+fn scope() -> ParkScope {
+    ParkScope::GroupOnConnector(group("a"), connector("shopify"))
+}
+
+/// Jobs of group `a` that call shopify.
+async fn calls(w: &mut World, n: usize) -> Vec<JobId> {
+    w.kind("call", "q", |k| k.connector = Some(connector("shopify"))).await;
+    let mut made = vec![];
+    for _ in 0..n {
+        let mut job = w.job();
+        (job.group, job.kind) = (Some(group("a")), kind("call"));
+        made.push(w.add(job).await);
+    }
+    made
+}
+
+/// A gate refuses a claimed job for so long.
+async fn refuse(w: &World, job: &ClaimedJob, ms: i64) -> Settled {
+    let until = w.now.plus_ms(ms);
+    let (park, gate) = (Some(scope()), Some(connector("shopify")));
+    w.settle(job.ticket, Outcome::Snooze { until, reason: "bucket 40 of 100".into(), park, gate }).await
+}
+
+pub async fn waiting_for_a_gate_counts_for_nothing(w: &mut World) {
+    calls(w, 1).await;
+    for _ in 0..3 {
+        let job = w.claim_one().await;
+        let until = w.now.plus_ms(1_000);
+        assert_eq!(refuse(w, &job, 1_000).await, Settled::Again(until));
+        let got = w.get(job.id).await;
+        assert_eq!((got.state, got.run_at, got.snoozes, got.attempt), (State::Scheduled, until, 0, 0));
+        assert!(w.claim(1).await.jobs.is_empty());
+        w.pass(1_000);
+    }
+}
+
+pub async fn a_gates_park_ends_when_the_first_of_its_jobs_may_come_back(w: &mut World) {
+    let all = calls(w, 3).await;
+    let claimed = w.claim(2).await.jobs;
+    refuse(w, &claimed[0], 1_000).await;
+    refuse(w, &claimed[1], 5_000).await;
+    let parks = w.store().parks().await.expect("parks are listed");
+    assert_eq!(parks.len(), 1);
+    assert_eq!((parks[0].by.as_str(), parks[0].until), ("gate:shopify", Some(w.now.plus_ms(1_000))));
+    assert!(w.claim(10).await.jobs.is_empty(), "the third is not handed out either");
+    w.pass(1_000);
+    assert_eq!(ids(&w.claim(10).await), [all[0]]);
+}
+
+pub async fn after_a_refusal_one_job_asks_and_then_as_many_as_the_gate_said(w: &mut World) {
+    let all = calls(w, 10).await;
+    let first = w.claim_one().await;
+    refuse(w, &first, 1_000).await;
+    w.pass(1_000);
+    assert_eq!(ids(&w.claim(10).await), [all[0]], "one asks");
+    assert!(w.claim(10).await.jobs.is_empty());
+    w.store().admitted(vec![(all[0], 3)], w.now).await.expect("a hint is taken");
+    let more = w.claim(10).await;
+    assert_eq!(ids(&more), all[1..4]);
+    for job in &more.jobs {
+        w.finish(job).await;
+    }
+    assert_eq!(w.claim(10).await.jobs.len(), 3, "what has ended no longer asks");
+}
+
+pub async fn a_job_whose_turn_has_come_is_ready_at_once(w: &mut World) {
+    let all = calls(w, 2).await;
+    let claimed = w.claim(2).await.jobs;
+    refuse(w, &claimed[0], 60_000).await;
+    assert!(w.claim(10).await.jobs.is_empty());
+    let turn = async |w: &World, id| {
+        w.store().turn(vec![id], connector("shopify"), w.now).await.expect("a hint is taken");
+    };
+    turn(w, all[0]).await;
+    assert_eq!(ids(&w.claim(10).await), [all[0]]);
+    assert!(w.store().parks().await.is_ok_and(|p| p.is_empty()));
+    // Called between its refusal and the word of it.
+    turn(w, all[1]).await;
+    assert_eq!(refuse(w, &claimed[1], 60_000).await, Settled::Applied(State::Ready));
+    assert!(w.store().parks().await.is_ok_and(|p| p.is_empty()));
+}
+
+pub async fn a_turn_leaves_other_waits_alone(w: &mut World) {
+    let all = calls(w, 1).await;
+    let job = w.claim_one().await;
+    w.fail(&job, tidegate_core::failure::Category::TransientNetwork).await;
+    let before = w.get(all[0]).await.run_at;
+    w.store().turn(vec![all[0]], connector("shopify"), w.now).await.expect("a hint is taken");
+    assert_eq!(w.get(all[0]).await.run_at, before, "a retry waits for its time");
+}

@@ -1,0 +1,224 @@
+//! Gates: admissions for remote workers, and what operators ask. A permit of a remote worker lasts as long as its own lease:
+//! a worker that is gone holds nothing for longer.
+
+use tidegate_core::codes::{self, Fault};
+use tidegate_core::gates::{Admission, Holder};
+use tidegate_core::ids::{ConnectorName, JobId};
+use tidegate_gates::{Backend, GatesError, Note};
+use tidegate_wire::gates::{
+    Act, ActRequest, Acted, AdmitReply, AdmitRequest, CancelWait, CancelledWait, DomainReply, DomainsReply,
+    RenewReply, RenewRequest, SettingsReply, SettlePermit, SettledPermit,
+};
+use tidegate_wire::{Problem, ProblemBody};
+
+use crate::ServerGates;
+use crate::call::{Answer, Call, ok};
+
+/// Keys, holders and waiters shown of a domain.
+const SHOWN: usize = 1_000;
+
+fn gates(call: &Call) -> Result<&ServerGates, Problem> {
+    call.app.gates.as_ref().ok_or_else(|| Problem::new(codes::GATE_NOT_FOUND, "this server has no gates"))
+}
+
+fn done<T>(call: &Call, result: Result<T, GatesError>) -> Result<T, Problem> {
+    result.map_err(|e| match e.code().fault {
+        Fault::Usage | Fault::NotFound | Fault::State => Problem::new(e.code(), e.to_string()),
+        Fault::Ours | Fault::Unreachable => call.app.incident(e.code(), &e.to_string()),
+    })
+}
+
+/// Asks to be admitted.
+#[utoipa::path(
+    post, path = "/v1/admissions", tag = "gates", operation_id = "admit",
+    description = "Asks all gates of a call at once: everything is reserved, or nothing. A call that must wait is told when to \
+                   come back, and keeps its place in line until shortly after. Asking again with the same `holder` and `ask` gives \
+                   the same permit or the same place.",
+    request_body(content = AdmitRequest, example = json!({
+        "connector": "shopify", "account": "acme", "holder": "job_01JD0000000000000000000000", "cost": 52
+    })),
+    responses((status = 200, body = AdmitReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn admit(call: Call) -> Answer {
+    let request: AdmitRequest = call.json()?;
+    let gates = gates(&call)?;
+    let domain = gates.settings.domain_of(request.connector.as_str()).to_owned();
+    let asked = request.into_call(&domain)?;
+    let admission = done(&call, gates.backend.admit(None, &asked).await)?;
+    if let (Admission::Admitted(admitted), Some(job)) = (&admission, job_of(&asked.holder)) {
+        // What was handed out with caution since a gate refused may go on. The worker need not wait for that.
+        let (app, remaining) = (call.app.clone(), admitted.remaining);
+        call.app.tasks.spawn(async move {
+            if let Err(error) = app.store.admitted(vec![(job, remaining)], app.now()).await {
+                tracing::debug!(code = %error.code, "the store was not told of an admission: {error}");
+            }
+        });
+    }
+    ok(&AdmitReply::new(admission, gates.backend.clock()))
+}
+
+/// The job that holds, if it is one.
+fn job_of(holder: &Holder) -> Option<JobId> {
+    holder.as_str().split('#').next()?.parse().ok()
+}
+
+/// Makes a permit last longer.
+#[utoipa::path(
+    post, path = "/v1/admissions/renew", tag = "gates", operation_id = "renew",
+    description = "Makes a permit last for its lease from now on. `gone`: it was settled or has lapsed, and somebody else may have \
+                   its slot.",
+    request_body(content = RenewRequest, example = json!({"permit": {
+        "target": {"domain": "shopify", "account": "acme"}, "holder": "job_01JD0000000000000000000000", "fence": 1_763_000_000_000_000_i64,
+        "cost": 52.0, "admitted_at": 1_763_000_000_000_000_i64, "use_by": 1_763_000_000_050_000_i64, "expires_at": 1_763_000_030_000_000_i64
+    }})),
+    responses((status = 200, body = RenewReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn renew(call: Call) -> Answer {
+    let request: RenewRequest = call.json()?;
+    let gates = gates(&call)?;
+    let renewal = done(&call, gates.backend.renew(None, &request.permit).await)?;
+    ok(&RenewReply { renewal, now_us: gates.backend.clock() })
+}
+
+/// Says how an admitted call ended.
+#[utoipa::path(
+    post, path = "/v1/admissions/settle", tag = "gates", operation_id = "settle_permit",
+    description = "Ends a call: what it held is given back, what its answer said is learned. Doing it twice changes nothing.",
+    request_body(content = SettlePermit, example = json!({"permit": {
+        "target": {"domain": "shopify", "account": "acme"}, "holder": "job_01JD0000000000000000000000", "fence": 1_763_000_000_000_000_i64,
+        "cost": 52.0, "admitted_at": 1_763_000_000_000_000_i64, "use_by": 1_763_000_000_050_000_i64, "expires_at": 1_763_000_030_000_000_i64
+    }, "outcome": {"end": "ok", "actual": 42.0, "observed": {"level": 948.0}}})),
+    responses((status = 200, body = SettledPermit), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn settle(call: Call) -> Answer {
+    let request: SettlePermit = call.json()?;
+    let settled = done(&call, gates(&call)?.backend.settle(None, &request.permit, &request.outcome).await)?;
+    wake(&call, request.permit.target.domain(), &settled.woken).await;
+    ok(&SettledPermit { settled })
+}
+
+/// Jobs that were put off and whose turn has come need not wait for their time.
+async fn wake(call: &Call, domain: &str, woken: &[Holder]) {
+    let jobs: Vec<JobId> = woken.iter().filter_map(job_of).collect();
+    let Ok(gate) = ConnectorName::new(domain) else { return };
+    if jobs.is_empty() {
+        return;
+    }
+    if let Err(error) = call.store().turn(jobs, gate, call.now).await {
+        tracing::debug!(code = %error.code, "jobs whose turn has come were not woken: {error}");
+    }
+}
+
+/// Gives up a place in line.
+#[utoipa::path(
+    post, path = "/v1/admissions/cancel", tag = "gates", operation_id = "cancel_wait",
+    request_body(content = CancelWait, example = json!({
+        "target": {"domain": "shopify", "account": "acme"}, "holder": "job_01JD0000000000000000000000"
+    })),
+    responses((status = 200, body = CancelledWait), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn cancel(call: Call) -> Answer {
+    let request: CancelWait = call.json()?;
+    let freed = done(&call, gates(&call)?.backend.cancel_wait(None, &request.target, &request.holder).await)?;
+    wake(&call, request.target.domain(), &freed.woken).await;
+    ok(&CancelledWait { freed })
+}
+
+/// The settings of all gates.
+#[utoipa::path(
+    get, path = "/v1/gates/settings", tag = "gates", operation_id = "gate_settings",
+    responses((status = 200, body = SettingsReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn settings(call: Call) -> Answer {
+    call.query()?.end()?;
+    let settings = call.app.gates.as_ref().map(|g| (*g.settings).clone()).unwrap_or_default();
+    ok(&SettingsReply { settings })
+}
+
+/// All domains, and how much state each has.
+#[utoipa::path(
+    get, path = "/v1/gates", tag = "gates", operation_id = "gates",
+    responses((status = 200, body = DomainsReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn list(call: Call) -> Answer {
+    call.query()?.end()?;
+    let domains = match &call.app.gates {
+        Some(gates) => done(&call, gates.backend.usage().await)?,
+        None => vec![],
+    };
+    ok(&DomainsReply { domains })
+}
+
+/// Everything about a domain.
+#[utoipa::path(
+    get, path = "/v1/gates/{domain}", tag = "gates", operation_id = "gate_domain",
+    description = "What every gate and key has now, who holds and who waits (the first 1,000 of each), what is switched off, and \
+                   what operators changed.",
+    params(("domain" = String, Path, example = "shopify")),
+    responses((status = 200, body = DomainReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn get(call: Call) -> Answer {
+    call.query()?.end()?;
+    let (gates, domain) = (gates(&call)?, call.text("domain"));
+    let backend = &*gates.backend;
+    ok(&DomainReply {
+        settings: gates.settings.gates.get(domain).cloned(),
+        scopes: done(&call, backend.inspect(None, domain, SHOWN).await)?,
+        holders: done(&call, backend.holders(domain, SHOWN).await)?,
+        waiters: done(&call, backend.waiters(domain, SHOWN).await)?,
+        off: done(&call, backend.switches(domain).await)?,
+        changes: done(&call, backend.changes(domain).await)?,
+        now_us: backend.clock(),
+    })
+}
+
+/// Does something to a domain's gates.
+#[utoipa::path(
+    post, path = "/v1/gates/{domain}", tag = "gates", operation_id = "act_on_gates",
+    description = "The levers of an emergency: `release` the leases of a holder, `promote` a waiter, reset or trip a `breaker`, \
+                   `switch` a gate or all gates off or on, `clear` what is known. Who and why are kept in the record of changes.",
+    params(("domain" = String, Path, example = "shopify")),
+    request_body(content = ActRequest, examples(
+        ("off" = (value = json!({"act": {"do": "switch", "gate": "points", "off": true}, "by": "ada", "why": "limit lifted"}))),
+        ("trip" = (value = json!({"act": {"do": "breaker", "gate": "health", "order": {"trip": {"lasts": 300_000_000}}}, "why": "their outage"}))),
+        ("release" = (value = json!({"act": {"do": "release", "holder": "job_01JD0000000000000000000000", "dry_run": true}, "why": "stuck"})))
+    )),
+    responses((status = 200, body = Acted), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn act(call: Call) -> Answer {
+    let request: ActRequest = call.json()?;
+    if request.why.trim().is_empty() || request.why.len() > 1_000 {
+        return Err(Problem::invalid("say why, in at most 1,000 bytes").at("/why"));
+    }
+    let note = Note { who: call.by(request.by), why: request.why };
+    let backend = &*gates(&call)?.backend;
+    let acted = perform(&call, backend, request.act, note).await?;
+    ok(&acted)
+}
+
+async fn perform(call: &Call, backend: &dyn Backend, act: Act, note: Note) -> Result<Acted, Problem> {
+    let domain = call.text("domain");
+    let mut acted = Acted::default();
+    match act {
+        Act::Release { holder, dry_run } => {
+            let released = backend.force_release(None, domain, &holder, dry_run, note).await;
+            let released = done(call, released)?;
+            wake(call, domain, &released.woken).await;
+            acted.released = Some(released);
+        }
+        Act::Promote { holder } => {
+            acted.promoted = Some(done(call, backend.promote(None, domain, &holder, note).await)?);
+        }
+        Act::Breaker { gate, key, order } => {
+            let ordered = backend.order_breaker(None, domain, (&gate, key.as_deref()), order, note).await;
+            acted.breakers = Some(done(call, ordered)?);
+        }
+        Act::Switch { gate, off } => {
+            acted.off = Some(done(call, backend.switch(domain, gate.as_deref(), off, note).await)?);
+        }
+        Act::Clear { dry_run } => {
+            acted.cleared = Some(done(call, backend.clear(domain, dry_run, note).await)?);
+        }
+    }
+    Ok(acted)
+}
