@@ -24,16 +24,18 @@ fn a_worker_asks_the_gates_of_its_server_and_operators_see_and_steer_them() {
     let file = place.file("gates.toml", GATES);
     let server = Serving::start(&place, &["--gates-file", &file]);
     server.run(&place, &["kinds", "set", "sync", "--queue", "default", "--connector", "shopify"]).ok();
-    let (holds, waits) = (enqueue(&server, &place), enqueue(&server, &place));
+    let jobs = [enqueue(&server, &place), enqueue(&server, &place)];
     let go = place.dir.path().join("go");
     let body = format!("until [ -e {} ]; do sleep 0.05; done", go.display());
     let work = ["work", "--kind", "sync", "--exec", &body, "--gate", "shopify", "--until-idle", "--json"];
     let worker = server.command(&place, &work).stdout(std::process::Stdio::piped()).spawn().unwrap();
     let show = || server.run(&place, &["gates", "show", "shopify", "--json"]).ok().json();
+    let named = |list: &str| show()[list][0]["holder"].as_str().map(str::to_owned);
     wait_for("one that holds and one that waits", || {
-        let seen = show();
-        seen["holders"][0]["holder"] == holds && seen["waiters"][0]["holder"] == waits
+        named("holders").is_some() && named("waiters").is_some()
     });
+    let holds = named("holders").unwrap();
+    let waits = jobs.into_iter().find(|id| *id != holds).unwrap();
     let why = server.run(&place, &["why", &waits]).ok().out;
     assert!(why.contains("gate slots of shopify/") && why.contains("slots 1 of 1"), "{why}");
     let table = server.run(&place, &["gates", "ls"]).ok().out;
@@ -92,7 +94,7 @@ fn bad_settings_are_refused_with_file_path_and_hint() {
             "[[gates.api.gates]]\nname = \"a\"\ngate.reported = { capacity = nan, restore_per_s = 1 }\n",
             "gates.api.gates[0].reported.capacity",
         ),
-        ("[[gates.api.gates]]\nname = \"a\"\ngate.leaky = {}\n", "gates.api.gates[0].gate.leaky"),
+        ("[[gates.api.gates]]\nname = \"a\"\ngate.leaky = {}\n", "unknown variant `leaky`"),
     ] {
         let file = place.file("wrong.toml", text);
         let ran = place.run(&["serve", "--bind", "127.0.0.1:0", "--gates-file", &file]);

@@ -288,6 +288,9 @@ impl GateOperations for Alternating {
     ) -> Result<Vec<Switch>, GatesError> {
         self.next().switch(domain, gate, off, note).await
     }
+    async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
+        self.next().switches(domain).await
+    }
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
         self.next().changes(domain).await
     }

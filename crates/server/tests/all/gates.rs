@@ -64,10 +64,9 @@ async fn a_cost_above_capacity_is_refused_and_a_wait_says_the_number() {
     served.post("/v1/admissions", ask("shopify", "h1", 60)).await.is(200);
     let wait = served.post("/v1/admissions", ask("shopify", "h2", 52)).await.is(200).json;
     let why = wait["why"].as_str().unwrap();
-    assert!(
-        why.starts_with("bucket 40 of 100, needs 52, at 1/s: ") && why.ends_with("; first in line"),
-        "{why}"
-    );
+    // The bucket fills while the test runs, so its level is not a round number.
+    let number = why.starts_with("bucket 40") && why.contains(" of 100, needs 52, at 1/s: ");
+    assert!(number && why.ends_with("; first in line"), "{why}");
 }
 
 #[tokio::test]
