@@ -294,9 +294,6 @@ impl GateOperations for Alternating {
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
         self.next().changes(domain).await
     }
-    async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
-        self.next().switches(domain).await
-    }
     async fn usage(&self) -> Result<Vec<DomainUsage>, GatesError> {
         self.next().usage().await
     }

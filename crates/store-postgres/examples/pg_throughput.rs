@@ -1,5 +1,5 @@
 //! Rates of the store alone, as JSON: `TIDEGATE_TEST_POSTGRES=postgres://… cargo run --release -p tidegate-store-postgres
-//! --example throughput -- [jobs] [stores]`. Several stores are as many processes: each has its own memory, writer and
+//! --example pg_throughput -- [jobs] [stores]`. Several stores are as many processes: each has its own memory, writer and
 //! connections. The schema `throughput` is dropped first.
 
 use std::sync::Arc;
