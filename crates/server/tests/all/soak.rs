@@ -100,7 +100,7 @@ async fn ten_thousand_idle_connections_cost_little_and_all_of_them_work() {
     served.mail(json!({})).await;
     let before = memory_kib();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["clients", "--exact", "--ignored", "--nocapture"])
+        .args(["soak::clients", "--exact", "--ignored", "--nocapture"])
         .env(ADDRESS, served.addr.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
