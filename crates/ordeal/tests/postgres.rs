@@ -237,7 +237,10 @@ fn a_worker_that_stood_still_for_longer_than_its_lease_is_refused() {
     let starts = starts(&runs);
     println!("the job ran under {} and {}; refused {refused:?}", starts[0].token, starts[1].token);
     assert!(starts[0].token < starts[1].token);
-    assert_eq!(refused, Some(vec!["refused".to_owned(), "1".to_owned()]), "its outcome came too late");
+    // It tells its outcome and is refused, or finds out before that its lease is lost and keeps it to itself.
+    let refused = refused.expect("the sleeper says how it ended");
+    assert!(refused[1] == "1" || refused[1] == "0", "refused at most once: {refused:?}");
+    assert_eq!(refused[2], "0", "its outcome came too late and counted for nothing");
     assert_eq!(fleet.finished(1), [1], "completed once");
 }
 

@@ -204,14 +204,15 @@ pub(crate) fn without_password(url: &str) -> String {
         }
         None => main.to_owned(),
     };
-    // libpq also takes the password as a parameter.
-    let tail = match tail.split_once("password=") {
-        Some((front, secret)) => {
-            let rest = secret.find('&').map_or("", |i| &secret[i..]);
-            format!("{front}password=•••{rest}")
-        }
-        None => tail.to_owned(),
-    };
+    // libpq also takes the password as a parameter, and so do sockets of Redis.
+    let tail =
+        ["password=", "pass="].iter().fold(tail.to_owned(), |tail, name| match tail.split_once(name) {
+            Some((front, secret)) => {
+                let rest = secret.find('&').map_or("", |i| &secret[i..]);
+                format!("{front}{name}•••{rest}")
+            }
+            None => tail,
+        });
     format!("{scheme}://{main}{tail}")
 }
 

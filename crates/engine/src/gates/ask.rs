@@ -12,7 +12,7 @@ use tidegate_gates::{GateSettings, GatesError};
 use tokio::time::Instant;
 
 use super::desk::{GateDesk, holder_of};
-use super::permit::{GatePermit, Held, MOST, no_points};
+use super::permit::{GatePermit, Held, MOST, Said, no_points};
 use super::scope::to_park;
 use super::setup::Keeper;
 use crate::{Context, Error, Failure, StopReason, mint};
@@ -159,8 +159,13 @@ impl GateCall {
     async fn settle_dropped(&self, desk: &GateDesk) {
         let dropped: Vec<Arc<Held>> =
             self.cx.permits().extract_if(.., |h| h.is_dropped() || !h.is_open()).collect();
-        for held in dropped.iter().filter(|h| h.take()) {
-            desk.settle(&held.permit, &Outcome::of(End::Ok)).await;
+        let said: Vec<Said<'_>> = dropped
+            .iter()
+            .filter(|h| h.take())
+            .map(|h| Said::new(desk, &h.permit, Outcome::of(End::Ok)))
+            .collect();
+        for answer in said {
+            answer.settle().await;
         }
     }
 

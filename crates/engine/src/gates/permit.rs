@@ -129,9 +129,38 @@ impl GatePermit {
             return Err(wrong);
         }
         if self.held.take() {
-            self.desk.settle(&self.held.permit, &answer.outcome).await;
+            Said::new(&self.desk, &self.held.permit, answer.outcome).settle().await;
         }
         Ok(())
+    }
+}
+
+/// An answer on its way to the gates. If its handler is stopped meanwhile, the worker brings it there; to settle twice changes
+/// nothing.
+pub(super) struct Said<'a> {
+    desk: &'a GateDesk,
+    permit: &'a Permit,
+    outcome: Option<Outcome>,
+}
+
+impl<'a> Said<'a> {
+    pub(super) fn new(desk: &'a GateDesk, permit: &'a Permit, outcome: Outcome) -> Self {
+        Self { desk, permit, outcome: Some(outcome) }
+    }
+
+    pub(super) async fn settle(mut self) {
+        if let Some(outcome) = &self.outcome {
+            self.desk.settle(self.permit, outcome).await;
+        }
+        self.outcome = None;
+    }
+}
+
+impl Drop for Said<'_> {
+    fn drop(&mut self) {
+        if let Some(outcome) = self.outcome.take() {
+            self.desk.give_back(self.permit.clone(), outcome);
+        }
     }
 }
 

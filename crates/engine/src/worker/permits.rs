@@ -19,15 +19,27 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut tick = tokio::time::interval(duration(shared.lease_ms / 3));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tick.reset();
-    loop {
-        tokio::select! {
-            // Every run has ended by then, and left what it held.
-            () = reached(&mut phase, Phase::Over) => break,
-            () = shared.gates.rung() => {
-                shared.gates.run_once().await;
-            }
-            _ = tick.tick() => shared.gates.renew(shared.roster.permits()).await,
+    // Beside each other: to give back waits for the store, and no permit may lapse because of that.
+    let renewing = async {
+        loop {
+            tick.tick().await;
+            shared.gates.renew(shared.roster.permits()).await;
         }
+    };
+    let giving_back = async {
+        loop {
+            tokio::select! {
+                // Every run has ended by then, and left what it held.
+                () = reached(&mut phase, Phase::Over) => break,
+                () = shared.gates.rung() => {
+                    shared.gates.run_once().await;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = giving_back => {}
+        () = renewing => {}
     }
     let rest = async { while shared.gates.run_once().await {} };
     if tokio::time::timeout(FAREWELL, rest).await.is_err() {

@@ -107,10 +107,11 @@ impl Domain {
         self.books().model.clone()
     }
 
-    /// The model; made if there is none. What the backend gave to this process is taken over into it.
+    /// The model; made if there is none. What the backend gave to this process is taken over into it, unless it has lapsed.
     pub(super) fn model_or_new(
         &self,
         now: Micros,
+        mono: Micros,
         seat: Seat,
         turns: &Turns,
     ) -> Result<Arc<Model>, GatesError> {
@@ -121,7 +122,7 @@ impl Domain {
         let (gates, share) = (InProcess::with_turns(turns.clone()), Share::new(&self.set, seat));
         gates.configure_at(now, &self.name, share.whole.clone())?;
         let mut taken = Vec::new();
-        for (holder, held) in &books.held {
+        for (holder, held) in books.held.iter().filter(|(_, held)| held.ends > mono) {
             if let Some(permit) = gates.adopt_now(now, &held.call)? {
                 taken.push((*holder, permit));
             }

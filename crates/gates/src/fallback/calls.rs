@@ -34,7 +34,7 @@ impl<B: Gates + GateOperations> Inner<B> {
 
     fn admit_locally(&self, now: Micros, domain: &Domain, call: &Call) -> Result<Admission, GatesError> {
         let seat = lock(&self.census).seat();
-        let model = domain.model_or_new(now, seat, &self.turns)?;
+        let model = domain.model_or_new(now, self.mono(), seat, &self.turns)?;
         if let Some(gate) = model.share.closed_to(&call.target) {
             return Ok(self.wait(now, call, gate, Because::BackendAway));
         }
@@ -175,6 +175,8 @@ impl<B: Gates + GateOperations> Inner<B> {
                     self.renew_locally(now, &domain, permit)?;
                     return Ok(Renewal::Renewed { expires_at });
                 }
+                // The backend knows best who has a lock.
+                Ok(Renewal::Gone) if locks => return Ok(Renewal::Gone),
                 // It lapsed at the backend; if it was renewed here in an outage, it goes on here.
                 Ok(Renewal::Gone) | Err(GatesError::Unreachable(_)) => {}
                 Err(e) => return Err(e),
@@ -186,7 +188,7 @@ impl<B: Gates + GateOperations> Inner<B> {
         }
         if self.is_away() && remote {
             let seat = lock(&self.census).seat();
-            domain.model_or_new(now, seat, &self.turns)?;
+            domain.model_or_new(now, self.mono(), seat, &self.turns)?;
         }
         self.renew_locally(now, &domain, permit)
     }

@@ -75,7 +75,7 @@ async fn worker(address: &str, dir: &Path, name: &str) -> Result<()> {
         .concurrency(CONCURRENCY)
         .lease(LEASE);
     let report = worker.run().await?;
-    runs.add(&[report.stale_refused as i64], "refused")?;
+    runs.add(&[report.stale_refused as i64, report.completed as i64], "refused")?;
     Ok(())
 }
 
