@@ -49,7 +49,8 @@ fn set() -> GateSet {
         Gate::new("breaker", Kind::Breaker(Breaker::default())),
         Gate::new("rate", Kind::Smooth(rate)),
         Gate::new("points", Kind::Reported(bucket)),
-        Gate::new("slots", Kind::Slots(Slots::of(SLOTS))),
+        // Places last as long as the longest measurement that needs them.
+        Gate::new("slots", Kind::Slots(Slots { poll: Span::secs(30), ..Slots::of(SLOTS) })),
     ])
 }
 
