@@ -147,6 +147,14 @@ impl Gates for Shaky {
     }
 }
 
+impl Shaky {
+    /// The server's gates, if they can be reached.
+    async fn reached(&self) -> Result<Arc<InProcess>, GatesError> {
+        self.ask(|_, _| ()).await?;
+        Ok(self.server.gates.lock().unwrap().clone())
+    }
+}
+
 #[async_trait]
 impl GateOperations for Shaky {
     async fn configure(&self, domain: &str, set: GateSet) -> Result<(), GatesError> {
@@ -154,54 +162,63 @@ impl GateOperations for Shaky {
         self.ask(|gates, _| gates.configure_now(domain, set)).await?
     }
     async fn inspect(&self, _: Option<Micros>, d: &str, most: usize) -> Result<Vec<ScopeView>, GatesError> {
-        let gates = self.ask(|_, _| self.server.gates.lock().unwrap().clone()).await?;
-        gates.inspect(Some(self.now()), d, most).await
+        self.reached().await?.inspect(Some(self.now()), d, most).await
     }
     async fn holders(&self, domain: &str, most: usize) -> Result<Vec<HolderView>, GatesError> {
-        let gates = self.ask(|_, _| ()).await.map(|()| self.server.gates.lock().unwrap().clone())?;
-        gates.holders(domain, most).await
+        self.reached().await?.holders(domain, most).await
     }
-    async fn waiters(&self, _: &str, _: usize) -> Result<Vec<WaiterView>, GatesError> {
-        unimplemented!("not used here")
+    async fn waiters(&self, domain: &str, most: usize) -> Result<Vec<WaiterView>, GatesError> {
+        self.reached().await?.waiters(domain, most).await
     }
     async fn force_release(
         &self,
         _: Option<Micros>,
-        _: &str,
-        _: &Holder,
-        _: bool,
-        _: Note,
+        domain: &str,
+        holder: &Holder,
+        dry_run: bool,
+        note: Note,
     ) -> Result<Released, GatesError> {
-        unimplemented!("not used here")
+        self.reached().await?.force_release(Some(self.now()), domain, holder, dry_run, note).await
     }
-    async fn promote(&self, _: Option<Micros>, _: &str, _: &Holder, _: Note) -> Result<bool, GatesError> {
-        unimplemented!("not used here")
+    async fn promote(
+        &self,
+        _: Option<Micros>,
+        d: &str,
+        holder: &Holder,
+        n: Note,
+    ) -> Result<bool, GatesError> {
+        self.reached().await?.promote(Some(self.now()), d, holder, n).await
     }
     async fn order_breaker(
         &self,
         _: Option<Micros>,
-        _: &str,
-        _: (&str, Option<&str>),
-        _: BreakerOrder,
-        _: Note,
+        domain: &str,
+        which: (&str, Option<&str>),
+        order: BreakerOrder,
+        note: Note,
     ) -> Result<u32, GatesError> {
-        unimplemented!("not used here")
+        self.reached().await?.order_breaker(Some(self.now()), domain, which, order, note).await
     }
-    async fn switch(&self, _: &str, _: Option<&str>, _: bool, _: Note) -> Result<Vec<Switch>, GatesError> {
-        unimplemented!("not used here")
+    async fn switch(
+        &self,
+        d: &str,
+        gate: Option<&str>,
+        off: bool,
+        n: Note,
+    ) -> Result<Vec<Switch>, GatesError> {
+        self.reached().await?.switch(d, gate, off, n).await
     }
-    async fn changes(&self, _: &str) -> Result<Vec<Change>, GatesError> {
-        unimplemented!("not used here")
+    async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
+        self.reached().await?.changes(domain).await
     }
-    async fn switches(&self, _: &str) -> Result<Vec<Switch>, GatesError> {
-        unimplemented!("not used here")
+    async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
+        self.reached().await?.switches(domain).await
     }
     async fn usage(&self) -> Result<Vec<DomainUsage>, GatesError> {
-        let gates = self.server.gates.lock().unwrap().clone();
-        gates.usage().await
+        self.reached().await?.usage().await
     }
-    async fn clear(&self, _: &str, _: bool, _: Note) -> Result<DomainUsage, GatesError> {
-        unimplemented!("not used here")
+    async fn clear(&self, domain: &str, dry_run: bool, note: Note) -> Result<DomainUsage, GatesError> {
+        self.reached().await?.clear(domain, dry_run, note).await
     }
 }
 
