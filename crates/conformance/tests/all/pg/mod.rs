@@ -24,8 +24,10 @@ pub(crate) fn fresh_schema() -> String {
 }
 
 pub(crate) async fn connect(schema: &str, now: Timestamp) -> PgStore {
-    // The reference model takes a second for a clock that went back.
-    let options = PgOptions::new().late_readings(Duration::from_secs(1));
+    // The reference model takes a second for a clock that went back. And a machine that is busy with a build can stand still for
+    // longer than a process in production may.
+    let options =
+        PgOptions::new().late_readings(Duration::from_secs(1)).idle_in_transaction(Duration::from_secs(30));
     let options = options.schema(schema).expect("a name for a schema");
     PgStore::connect(&postgres::url(), options, now).await.expect("the database is there")
 }
