@@ -64,21 +64,22 @@ local function pool_moved(g, r, how, admitted)
   return before, after
 end
 
--- Breaker: 1 phase, 2 and 3 and 4 by phase: open (until), half (out, good, fence), ramp (since); 5… votes, seven numbers each:
--- process, half window, good before and now, bad before and now, open until.
+-- Breaker: 1 phase, 2 and 3 and 4 by phase: open (until), half (out, good, fence), ramp (since); 5 probes of earlier
+-- times that are still out; 6… votes, seven numbers each: process, half window, good before and now, bad before and now, open
+-- until.
 local CLOSED, OPEN, HALF, RAMP = 0, 1, 2, 3
 local MAX_PROCESSES, RAMP_STEPS = 64, 8
 
 local breaker = {}
 KINDS.breaker = breaker
 
-function breaker.fresh() return {CLOSED, 0, 0, 0} end
+function breaker.fresh() return {CLOSED, 0, 0, 0, 0} end
 
 -- Whether nobody would notice if its state were forgotten.
 local function breaker_rests(g, r)
-  if g[1] == OPEN or g[1] == HALF or (g[1] == RAMP and t - g[2] < r.ramp) then return false end
+  if g[1] == OPEN or g[1] == HALF or (g[1] == RAMP and t - g[2] < r.ramp) or g[5] > 0 then return false end
   local half = floor(t / r.half)
-  for i = 5, #g, 7 do
+  for i = 6, #g, 7 do
     if half - g[i + 1] <= 1 or t < g[i + 6] then return false end
   end
   return true
@@ -90,13 +91,13 @@ local function ordered_open(gate) return H[13] and H[13][gate.id] or 0 end
 function breaker.check(g, r, sc, before, call, gate)
   local ordered = ordered_open(gate)
   if ordered > t then return ordered, {9} end
-  if g[1] == CLOSED and #g == 4 then return nil end
+  if g[1] == CLOSED and #g == 5 then return nil end
   local live, ahead = sc.live, before.count
   if g[1] == OPEN then
     if t < g[2] then return g[2], {9} end
-    if ahead >= r.probes then return t + SECOND, {10, r.probes} end
+    if g[5] + ahead >= r.probes then return t + SECOND, {10, r.probes} end
   elseif g[1] == HALF then
-    if g[2] + g[3] + ahead >= r.probes then return t + SECOND, {10, r.probes} end
+    if g[2] + max(g[3], g[5]) + ahead >= r.probes then return t + SECOND, {10, r.probes} end
   elseif g[1] == RAMP then
     local step = floor((t - g[2]) * RAMP_STEPS / max(r.ramp, 1))
     local allowed = min(r.probes * 2 ^ clamp(step, 0, RAMP_STEPS), U32)
@@ -104,7 +105,7 @@ function breaker.check(g, r, sc, before, call, gate)
       return max(g[2] + floor((step + 1) * r.ramp / RAMP_STEPS), t + 1), {11, live, allowed}
     end
   end
-  for i = 5, #g, 7 do
+  for i = 6, #g, 7 do
     if g[i] == call.process then
       if t < g[i + 6] then return g[i + 6], {12} end
       break
@@ -113,13 +114,15 @@ function breaker.check(g, r, sc, before, call, gate)
   return nil
 end
 
-local function breaker_clear(g)
-  for i = #g, 5, -1 do g[i] = nil end
+-- A new time begins: votes are forgotten, probes that are out are those of an earlier one.
+local function breaker_turn(g, phase, at)
+  if g[1] == HALF then g[5] = g[5] + g[2] end
+  g[1], g[2], g[3], g[4] = phase, at, 0, 0
+  for i = #g, 6, -1 do g[i] = nil end
 end
 
 local function breaker_open(g, till)
-  g[1], g[2], g[3], g[4] = OPEN, till, 0, 0
-  breaker_clear(g)
+  breaker_turn(g, OPEN, till)
   return 1
 end
 
@@ -133,17 +136,17 @@ function breaker.spend(g, r, _, call)
     if g[1] == RAMP and t - g[2] >= r.ramp then g[1], g[2] = CLOSED, 0 end
     return U32, false
   end
-  return max(r.probes - g[2] - g[3], 0), true
+  return max(r.probes - g[2] - max(g[3], g[5]), 0), true
 end
 
 local function seat(g, process, half)
-  for i = 5, #g, 7 do
+  for i = 6, #g, 7 do
     if g[i] == process then return i end
   end
   local at = #g + 1
-  if #g >= 4 + 7 * MAX_PROCESSES then
+  if #g >= 5 + 7 * MAX_PROCESSES then
     local least
-    for i = 5, #g, 7 do
+    for i = 6, #g, 7 do
       local all = g[i + 2] + g[i + 3] + g[i + 4] + g[i + 5]
       if not least or all < least then least, at = all, i end
     end
@@ -155,7 +158,7 @@ end
 
 local function breaker_count(g, r, process, good)
   local half = floor(t / r.half)
-  for i = 5, #g, 7 do
+  for i = 6, #g, 7 do
     local gone = half - g[i + 1]
     if gone == 1 then
       g[i + 2], g[i + 3], g[i + 4], g[i + 5] = g[i + 3], 0, g[i + 5], 0
@@ -171,7 +174,7 @@ local function breaker_count(g, r, process, good)
   end
   g[at + 5] = g[at + 5] + 1
   local bad, all, active, failing = 0, 0, 0, 0
-  for i = 5, #g, 7 do
+  for i = 6, #g, 7 do
     local b = g[i + 4] + g[i + 5]
     local a = b + g[i + 2] + g[i + 3]
     if a > 0 then
@@ -197,21 +200,26 @@ end
 -- for one process.
 local function breaker_hear(g, r, process, fence, probe, vote)
   if g[1] == HALF then
-    if not probe or fence <= g[4] then return nil end
+    if not probe then return nil end
+    if fence <= g[4] then
+      g[5] = max(g[5] - 1, 0)
+      return nil
+    end
     g[2] = max(g[2] - 1, 0)
     if vote == 'neutral' then return nil end
     if vote == 'bad' then return breaker_open(g, t + r.open) end
     g[3] = g[3] + 1
     if g[3] < r.probes then return nil end
-    breaker_clear(g)
-    g[3], g[4] = 0, 0
     if r.ramp == 0 then
-      g[1], g[2] = CLOSED, 0
+      breaker_turn(g, CLOSED, 0)
       return 0
     end
-    g[1], g[2] = RAMP, t
+    breaker_turn(g, RAMP, t)
     return 3
-  elseif g[1] == OPEN or probe or vote == 'neutral' then
+  elseif probe then
+    g[5] = max(g[5] - 1, 0)
+    return nil
+  elseif g[1] == OPEN or vote == 'neutral' then
     return nil
   end
   return breaker_count(g, r, process, vote == 'good')

@@ -241,8 +241,7 @@ operation('operate', function()
           sc.dirty = true
           local g, r = gate_state(sc, gate), settings(gate, sc.key)
           if not lasts then
-            g[1], g[2], g[3], g[4] = CLOSED, 0, 0, 0
-            breaker_clear(g)
+            breaker_turn(g, CLOSED, 0)
           elseif not (all and breaker_rests(g, r)) then
             breaker_open(g, t + lasts)
           end

@@ -74,7 +74,7 @@ end
 
 function QUICK.breaker(g, b, _, _, _, _, _, process)
   if g[b + 1] ~= CLOSED then return nil end
-  for i = b + 5, b + g[b], 7 do
+  for i = b + 6, b + g[b], 7 do
     if g[i] == process and t < g[i + 6] then return nil end
   end
   return U32
@@ -188,7 +188,7 @@ end
 function SETTLED.breaker(g, b, r, lease)
   if g[b + 1] ~= CLOSED then return nil end
   if not lease.voted then return true end
-  for i = b + 5, b + g[b], 7 do
+  for i = b + 6, b + g[b], 7 do
     if g[i] == lease.process then
       if g[i + 1] ~= floor(t / r.half) then return nil end
       g[i + 3] = g[i + 3] + 1

@@ -310,10 +310,15 @@ async fn a_state_of_a_newer_version_is_left_alone() {
     let gates = db.connect(PgGatesOptions::new()).await;
     gates.configure("d", slots(1)).await.unwrap();
     let _ = permit(gates.admit(None, &call(1)).await.unwrap());
-    db.run("UPDATE tidegate.gate_partitions SET state = set_byte(state, 0, 250), marks = '{7}'").await;
+    let format = |by: &str| {
+        format!(
+            "UPDATE tidegate.gate_partitions SET state = set_byte(state, 0, get_byte(state, 0) {by}), marks = '{{7}}'"
+        )
+    };
+    db.run(&format("+ 100")).await;
     let error = gates.admit(None, &call(2)).await.unwrap_err();
     assert_eq!(error.code().id, tidegate_core::codes::CORRUPT.id);
-    db.run("UPDATE tidegate.gate_partitions SET state = set_byte(state, 0, 1)").await;
+    db.run(&format("- 100")).await;
     assert!(
         matches!(gates.admit(None, &call(2)).await.unwrap(), Admission::Wait(_)),
         "the lease is still there"

@@ -2,7 +2,8 @@
 //!
 //! Failures are counted per process, in two half windows. It opens for all only if the counts of all reach the threshold
 //! and most of the processes that had answers see failures; a process that fails alone is stopped alone. Probes are leases
-//! with fences: one that dies gives its place back, one that answers late changes nothing.
+//! with fences: one that dies gives its place back, one that answers late says nothing about the service any more. But it is out
+//! until it ends, whatever became of the breaker meanwhile: never are more probes out than are set.
 
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +42,7 @@ enum Phase {
         until: Micros,
     },
     Half {
+        /// Probes of this time that are out.
         out: u32,
         good: u32,
         /// Leases with a higher fence are probes of this time.
@@ -83,6 +85,8 @@ impl Votes {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Breaker {
     phase: Phase,
+    /// Probes of earlier times that are still out.
+    earlier: u32,
     votes: Vec<Votes>,
 }
 
@@ -99,10 +103,7 @@ impl Breaker {
     pub(super) fn check(&self, rule: &BreakerRule, t: Micros, who: Asker) -> Option<(Because, Micros)> {
         match self.phase {
             Phase::Open { until } if t < until => return Some((Because::BreakerOpen, until)),
-            Phase::Open { .. } if who.ahead >= rule.probes => {
-                return Some((Because::BreakerProbing { probes: rule.probes }, t + PROBE_POLL));
-            }
-            Phase::Half { out, good, .. } if out + good + who.ahead >= rule.probes => {
+            Phase::Open { .. } | Phase::Half { .. } if self.taken() + who.ahead >= rule.probes => {
                 return Some((Because::BreakerProbing { probes: rule.probes }, t + PROBE_POLL));
             }
             Phase::Ramp { since } => {
@@ -117,6 +118,15 @@ impl Breaker {
         }
         let mine = self.votes.iter().find(|v| v.process == who.process).filter(|v| t < v.open_until);
         mine.map(|v| (Because::BreakerProcess, v.open_until))
+    }
+
+    /// How many of the places for probes are taken: by what is out, and by answers that this time already has where more
+    /// would be of no use. One that hangs from an earlier time takes a place, and does not keep the others from closing it.
+    fn taken(&self) -> u32 {
+        match self.phase {
+            Phase::Half { out, good, .. } => out + good.max(self.earlier),
+            Phase::Open { .. } | Phase::Closed | Phase::Ramp { .. } => self.earlier,
+        }
     }
 
     /// A call with this fence passes. Whether it is a probe.
@@ -147,7 +157,11 @@ impl Breaker {
         vote: Vote,
     ) -> Option<BreakerState> {
         if let Phase::Half { out, good, fence } = &mut self.phase {
-            if !from.probe || from.fence <= *fence {
+            if !from.probe {
+                return None;
+            }
+            if from.fence <= *fence {
+                self.earlier = self.earlier.saturating_sub(1);
                 return None;
             }
             *out = out.saturating_sub(1);
@@ -159,7 +173,10 @@ impl Breaker {
                     (*good >= rule.probes).then(|| self.close(rule, t))
                 }
             }
-        } else if matches!(self.phase, Phase::Open { .. }) || from.probe || vote == Vote::Neutral {
+        } else if from.probe {
+            self.earlier = self.earlier.saturating_sub(1);
+            None
+        } else if matches!(self.phase, Phase::Open { .. }) || vote == Vote::Neutral {
             None
         } else {
             self.count(rule, t, from.process, vote)
@@ -219,24 +236,31 @@ impl Breaker {
 
     /// Opens it until then.
     pub(super) fn open(&mut self, until: Micros) -> BreakerState {
-        self.phase = Phase::Open { until };
-        self.votes.clear();
+        self.turn(Phase::Open { until });
         BreakerState::Open
     }
 
-    fn close(&mut self, rule: &BreakerRule, t: Micros) -> BreakerState {
+    /// A new time begins: votes are forgotten, probes that are out are those of an earlier one.
+    fn turn(&mut self, phase: Phase) {
+        if let Phase::Half { out, .. } = self.phase {
+            self.earlier += out;
+        }
+        self.phase = phase;
         self.votes.clear();
+    }
+
+    fn close(&mut self, rule: &BreakerRule, t: Micros) -> BreakerState {
         if rule.ramp == 0 {
-            self.phase = Phase::Closed;
+            self.turn(Phase::Closed);
             return BreakerState::Closed;
         }
-        self.phase = Phase::Ramp { since: t };
+        self.turn(Phase::Ramp { since: t });
         BreakerState::Ramp
     }
 
     /// Closes it at once and forgets what it counted.
     pub(super) fn reset(&mut self) {
-        *self = Self::default();
+        self.turn(Phase::Closed);
     }
 
     pub(super) fn state(&self, rule: &BreakerRule, t: Micros) -> BreakerState {
@@ -248,10 +272,19 @@ impl Breaker {
         }
     }
 
+    /// How many probes are out, of whatever time.
+    #[cfg(test)]
+    pub(super) fn probes_out(&self) -> u32 {
+        match self.phase {
+            Phase::Half { out, .. } => out + self.earlier,
+            Phase::Open { .. } | Phase::Closed | Phase::Ramp { .. } => self.earlier,
+        }
+    }
+
     /// How many further calls would pass now.
     pub(super) fn remaining(&self, rule: &BreakerRule) -> i64 {
         match self.phase {
-            Phase::Half { out, good, .. } => i64::from(rule.probes.saturating_sub(out + good)),
+            Phase::Half { .. } => i64::from(rule.probes.saturating_sub(self.taken())),
             Phase::Open { .. } | Phase::Closed | Phase::Ramp { .. } => i64::from(u32::MAX),
         }
     }
@@ -263,7 +296,7 @@ impl Breaker {
             Phase::Open { .. } | Phase::Half { .. } => false,
         };
         let half = t / rule.half;
-        calm && self.votes.iter().all(|v| half - v.half > 1 && t >= v.open_until)
+        calm && self.earlier == 0 && self.votes.iter().all(|v| half - v.half > 1 && t >= v.open_until)
     }
 }
 
@@ -360,6 +393,44 @@ mod tests {
         let late = Heard { process: 1, fence: 100, probe: true };
         assert_eq!(b.hear(&RULE, 72 * SECOND, late, Vote::Good), None);
         assert_eq!(b.phase, Phase::Half { out: 1, good: 0, fence: 199 });
+    }
+
+    #[test]
+    fn a_probe_that_is_still_out_takes_a_place_in_every_later_time_until_it_ends() {
+        let probe = |fence| Heard { process: 1, fence, probe: true };
+        let mut b = opened();
+        for fence in [100, 101] {
+            assert!(b.pass(&RULE, 61 * SECOND, fence));
+        }
+        assert_eq!(b.hear(&RULE, 62 * SECOND, probe(100), Vote::Bad), Some(BreakerState::Open));
+        let t = 123 * SECOND;
+        assert!(b.check(&RULE, t, Asker { ahead: 1, ..asker(1) }).is_some(), "one is out, one is ahead");
+        assert_eq!(b.check(&RULE, t, asker(1)), None);
+        assert!(b.pass(&RULE, t, 200));
+        assert_eq!(b.remaining(&RULE), 0);
+        assert!(b.check(&RULE, t, asker(2)).is_some(), "two are out");
+        // Also over a time of an operator's making.
+        b.reset();
+        let _ = b.open(t);
+        assert!(b.check(&RULE, t + 1, asker(2)).is_some(), "two are still out");
+        assert!(!b.at_rest(&RULE, t + 1));
+        assert_eq!(b.hear(&RULE, t + 2, probe(101), Vote::Neutral), None);
+        assert_eq!(b.check(&RULE, t + 2, asker(1)), None);
+        assert!(b.pass(&RULE, t + 2, 300));
+        assert!(b.check(&RULE, t + 2, asker(2)).is_some(), "two again");
+    }
+
+    #[test]
+    fn a_probe_that_hangs_does_not_keep_the_others_from_closing_it() {
+        let mut b = opened();
+        assert!(b.pass(&RULE, 61 * SECOND, 100));
+        let _ = b.open(70 * SECOND);
+        for (fence, turned) in [(200, None), (201, Some(BreakerState::Ramp))] {
+            assert_eq!(b.check(&RULE, 71 * SECOND, asker(1)), None);
+            assert!(b.pass(&RULE, 71 * SECOND, fence));
+            let good = Heard { process: 1, fence, probe: true };
+            assert_eq!(b.hear(&RULE, 71 * SECOND, good, Vote::Good), turned);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! keep what they hold of them, and places stand where they stood if that line still exists.
 
 use super::MAX_SCOPES;
-use super::compiled::{Compiled, ScopeRule};
+use super::compiled::{Compiled, GateRule, ScopeRule};
 use super::partition::{NONE, Partition};
 use super::scope::GateState;
 use super::units::Micros;
@@ -23,7 +23,11 @@ impl Partition {
             });
             lease.held = held.fold(0, |bits, (i, _)| bits | 1 << i);
             // Probes of a breaker that starts anew are none of its own: their answers are those of plain calls.
-            lease.probes = 0;
+            let probes = new.gates.iter().enumerate().filter(|(_, gate)| {
+                let was = old.gates.iter().position(|g| g.name == gate.name);
+                was.is_some_and(|i| lease.probes & (1 << i) != 0 && goes_on(old, i, new, gate))
+            });
+            lease.probes = probes.fold(0, |bits, (i, _)| bits | 1 << i);
             lease.scopes = ids;
             self.adopt(new, lease);
         }
@@ -87,6 +91,13 @@ impl Partition {
             }
         }
     }
+}
+
+/// Whether a gate keeps the state that the one with this number of the old settings had.
+fn goes_on(old: &Compiled, was: usize, new: &Compiled, gate: &GateRule) -> bool {
+    let before = &old.gates[was];
+    same_scope(&old.scopes[before.scope], new) == Some(gate.scope)
+        && std::mem::discriminant(before.rule("")) == std::mem::discriminant(gate.rule(""))
 }
 
 fn same_scope(of: &ScopeRule, new: &Compiled) -> Option<usize> {

@@ -100,6 +100,10 @@ fn audit(state: &Partition, set: &Compiled) {
                 let flying = leases().filter(|l| !l.quarantined && l.held & (1 << i) != 0);
                 assert_eq!(level.figures().2, flying.map(|l| l.cost).sum::<i64>());
             }
+            if let scope::GateState::Breaker(breaker) = &scope.gates[gate.at] {
+                let probes = leases().filter(|l| !l.quarantined && l.probes & (1 << i) != 0);
+                assert_eq!(breaker.probes_out() as usize, probes.count());
+            }
         }
         let standing =
             state.places.iter().filter(|(_, p)| p.stands[scope.rule].is_some_and(|(at, _)| at == id));

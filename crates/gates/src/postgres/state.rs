@@ -2,8 +2,9 @@
 
 use tidegate_core::gates::{Compiled, Partition};
 
-/// Raised when the state's fields change, so that an older program does not take a newer state for a damaged one.
-const FORMAT: u8 = 2;
+/// Raised when the state's fields change, so that an older program does not take a newer state for a damaged one, and a newer
+/// one does not read other fields into an older state.
+const FORMAT: u8 = 3;
 
 /// Why a state could not be read.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,6 +26,9 @@ pub(super) fn decode(set: &Compiled, bytes: &[u8]) -> Result<Partition, Unreadab
     };
     if *format > FORMAT {
         return Err(Unreadable::Newer(*format));
+    }
+    if *format < FORMAT {
+        return Err(Unreadable::Damaged(format!("its format is {format}, this program's {FORMAT}")));
     }
     let (mut state, left): (Partition, _) =
         postcard::take_from_bytes(rest).map_err(|e| Unreadable::Damaged(e.to_string()))?;
@@ -50,6 +54,8 @@ mod tests {
         assert!(decode(&set, &bytes).unwrap().is_idle());
         bytes[0] = FORMAT + 1;
         assert_eq!(decode(&set, &bytes).unwrap_err(), Unreadable::Newer(FORMAT + 1));
+        bytes[0] = FORMAT - 1;
+        assert!(matches!(decode(&set, &bytes).unwrap_err(), Unreadable::Damaged(_)));
         bytes[0] = FORMAT;
         bytes.pop();
         assert!(matches!(decode(&set, &bytes).unwrap_err(), Unreadable::Damaged(_)));

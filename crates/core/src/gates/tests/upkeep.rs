@@ -69,6 +69,25 @@ fn new_settings_keep_leases_places_and_what_was_learned() {
 }
 
 #[test]
+fn new_settings_know_the_probes_that_are_out() {
+    let breaker = |probes| Kind::Breaker(Breaker { failures: 1, probes, ..Breaker::default() });
+    let mut w = world(vec![Gate::new("breaker", breaker(2))]);
+    let failed = w.permit(&call(1));
+    w.settle(&failed, End::Failed(Failure::Server));
+    w.now += 61 * SECOND;
+    let probes = [w.permit(&call(2)), w.permit(&call(3))];
+    let new = Compiled::new(GateSet::of(vec![Gate::new("slots", slots(9)), Gate::new("breaker", breaker(2))]));
+    w.state.reconfigure(&w.set, &new.as_ref().unwrap().clone(), w.now);
+    w.set = new.unwrap();
+    audit(&w.state, &w.set);
+    assert_eq!(w.wait(&call(4)).because, Because::BreakerProbing { probes: 2 });
+    for probe in &probes {
+        w.settle(probe, End::Ok);
+    }
+    let _ = w.permit(&call(4));
+}
+
+#[test]
 fn keys_that_nobody_uses_are_forgotten() {
     let mut w = world(vec![
         Gate::new("rate", smooth(10, 5)).per(&[Part::Subject]),
