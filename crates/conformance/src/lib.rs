@@ -109,6 +109,8 @@ macro_rules! suite {
                 after_a_refusal_one_job_asks_and_then_as_many_as_the_gate_said,
                 a_job_whose_turn_has_come_is_ready_at_once,
                 a_turn_leaves_other_waits_alone,
+                a_turn_does_not_wake_a_job_that_its_handler_put_off,
+                a_scope_does_not_wait_for_a_refused_job_that_was_cancelled,
             }
             leases {
                 a_lost_lease_cannot_complete,

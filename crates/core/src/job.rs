@@ -271,6 +271,8 @@ pub enum ScheduledBecause {
     Retry,
     /// The handler put it off.
     Snooze,
+    /// It waits for a gate.
+    Gate,
 }
 
 /// Review status of a dead letter.

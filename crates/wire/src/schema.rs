@@ -108,6 +108,8 @@ names!(
         Retry,
         /// The handler put it off.
         Snooze,
+        /// It waits for a gate.
+        Gate,
     }
 );
 names!(

@@ -1,7 +1,7 @@
 //! Waiting for gates: it counts for nothing, parks its scope, and comes back with caution.
 
 use tidegate_core::ids::JobId;
-use tidegate_core::job::{ParkScope, State};
+use tidegate_core::job::{ParkScope, ScheduledBecause, State};
 use tidegate_store::params::{ClaimedJob, Outcome, Settled};
 
 use crate::kit::{World, connector, group, ids, kind};
@@ -95,4 +95,33 @@ pub async fn a_turn_leaves_other_waits_alone(w: &mut World) {
     let before = w.get(all[0]).await.run_at;
     w.store().turn(vec![all[0]], connector("shopify"), w.now).await.expect("a hint is taken");
     assert_eq!(w.get(all[0]).await.run_at, before, "a retry waits for its time");
+}
+
+pub async fn a_turn_does_not_wake_a_job_that_its_handler_put_off(w: &mut World) {
+    let all = calls(w, 1).await;
+    let job = w.claim_one().await;
+    refuse(w, &job, 1_000).await;
+    assert_eq!(w.get(all[0]).await.scheduled_because, Some(ScheduledBecause::Gate));
+    w.pass(1_000);
+    let job = w.claim_one().await;
+    let until = w.now.plus_ms(3_600_000);
+    let asleep = Outcome::Snooze { until, reason: "their shop is closed".into(), park: None, gate: None };
+    assert_eq!(w.settle(job.ticket, asleep).await, Settled::Again(until));
+    w.store().turn(vec![all[0]], connector("shopify"), w.now).await.expect("a hint is taken");
+    let got = w.get(all[0]).await;
+    assert_eq!((got.state, got.run_at), (State::Scheduled, until));
+    assert_eq!(got.scheduled_because, Some(ScheduledBecause::Snooze));
+}
+
+pub async fn a_scope_does_not_wait_for_a_refused_job_that_was_cancelled(w: &mut World) {
+    let all = calls(w, 4).await;
+    let claimed = w.claim(2).await.jobs;
+    refuse(w, &claimed[0], 1_000).await;
+    refuse(w, &claimed[1], 60_000).await;
+    w.pass(1_000);
+    assert_eq!(ids(&w.claim(10).await), [all[0]]);
+    w.store().admitted(vec![(all[0], 0)], w.now).await.expect("a hint is taken");
+    assert!(w.claim(10).await.jobs.is_empty(), "the next to ask is the one that was refused");
+    w.cancel(all[1]).await;
+    assert_eq!(ids(&w.claim(10).await), [all[2]], "it does not come: another finds out");
 }

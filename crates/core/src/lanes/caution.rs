@@ -7,7 +7,8 @@
 //!
 //! - A caution begins with a park by gates ([`GATE_PARK`]) and ends [`LASTS_MS`] after the last word from them: a scope whose
 //!   jobs ask no gate is not held up for longer than that.
-//! - A job that ends in whatever way no longer asks, so a scope is never closed while nothing of it runs.
+//! - A job that ends in whatever way no longer asks, and one that is cancelled while it is put off is not waited for, so a
+//!   scope is never closed while nothing of it runs or comes back.
 //! - Processes over the same rows tell each other, so it holds for all of them together. A restart begins anew with the parks.
 
 use std::collections::BTreeSet;
@@ -108,6 +109,20 @@ impl Lanes {
                 self.review(&scope, now);
             }
         }
+    }
+
+    /// A job of this lane that was put off is gone: where it was the last that would have come back to ask, another finds out
+    /// instead. True if more may be handed out now.
+    pub fn comes_no_more(&mut self, lane: LaneId, seq: Seq, now: Timestamp) -> bool {
+        let mut opened = false;
+        for scope in self.cautioned(lane) {
+            let Some(caution) = self.cautions.get_mut(&scope) else { continue };
+            if caution.refused.remove(&seq) && caution.refused.is_empty() {
+                caution.budget = caution.budget.max(1);
+                opened |= self.review(&scope, now);
+            }
+        }
+        opened
     }
 
     /// A job of this lane no longer runs.

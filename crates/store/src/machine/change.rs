@@ -67,7 +67,7 @@ pub enum Change {
         at: Timestamp,
     },
     /// A job of this queue left the schedule.
-    Unscheduled(QueueId),
+    Unscheduled(Place),
     /// The next scheduled job is due then. Said only where it does not follow from what was scheduled.
     NextDue(Option<Timestamp>),
     /// One more stored job uses this lane, having moved.
@@ -440,7 +440,7 @@ mod tests {
             Change::Withdrawn(place),
             Change::Readied { place, at, suspect: None },
             Change::Due { place, at },
-            Change::Unscheduled(queue),
+            Change::Unscheduled(place),
             Change::NextDue(Some(at)),
             Change::LaneUsed(lane),
             Change::LaneUnused(lane),

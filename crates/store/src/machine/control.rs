@@ -89,8 +89,8 @@ impl<R: Rows> Machine<R> {
                 continue;
             }
             let (row, mut state) = self.row_and_state(seq)?;
-            // Whatever else it waits for goes on.
-            if state.because != Some(ScheduledBecause::Snooze) {
+            // Whatever else it waits for goes on, also what its handler put it off for.
+            if state.because != Some(ScheduledBecause::Gate) {
                 continue;
             }
             let lane = state.lane.unwrap_or(row.lane);
@@ -159,8 +159,7 @@ impl<R: Rows> Machine<R> {
             return self.change(Change::Withdrawn(Place { seq, lane, tenant: row.tenant }));
         }
         self.undelay(seq, state.run_at.unwrap_or(row.run_at))?;
-        let queue = self.queue_of(lane)?;
-        self.change(Change::Unscheduled(queue))
+        self.change(Change::Unscheduled(Place { seq, lane, tenant: row.tenant }))
     }
 
     /// Takes a job out of wherever it is, before it is erased; [`settle_due`](Self::settle_due) must follow. Where it

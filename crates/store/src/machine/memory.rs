@@ -197,7 +197,11 @@ impl Memory {
                 self.count(queue, State::Scheduled, false)?;
                 self.ready(*place, *at, None)?;
             }
-            Change::Unscheduled(queue) => self.count(*queue, State::Scheduled, false)?,
+            Change::Unscheduled(place) => {
+                let queue = known.queue_of(place.lane)?;
+                self.signals.work |= known.lanes.comes_no_more(place.lane, place.seq, now);
+                self.count(queue, State::Scheduled, false)?;
+            }
             Change::NextDue(due) => {
                 self.signals.work |= due.is_some_and(|at| known.next_due.is_none_or(|known| at < known));
                 known.next_due = *due;

@@ -197,6 +197,7 @@ impl<R: Rows> Machine<R> {
         match decision {
             RetryDecision::At(at) => {
                 state.not_before = failure.retry_at.filter(|t| *t > now && *t <= at);
+                state.because = Some(ScheduledBecause::Retry);
                 let because = Because::Retry { code: code_of(failure) };
                 self.again(seq, running, &mut state, at, because, now)
             }
@@ -217,10 +218,6 @@ impl<R: Rows> Machine<R> {
         because: Because,
         now: Timestamp,
     ) -> Result<Settled> {
-        state.because = Some(match because {
-            Because::Snooze => ScheduledBecause::Snooze,
-            Because::Retry { .. } | Because::Release | Because::Stall => ScheduledBecause::Retry,
-        });
         if at <= now {
             self.back_to_ready(seq, running, state, because, now)?;
             return Ok(Settled::Applied(State::Ready));
@@ -257,6 +254,9 @@ impl<R: Rows> Machine<R> {
         // A refusal that parks a scope names a time that `hasten` must respect.
         state.not_before = parks.then_some(until);
         state.snooze_reason = Some(reason.clone());
+        // A gate may call those who wait for it, and nobody else.
+        state.because =
+            Some(if gate.is_some() { ScheduledBecause::Gate } else { ScheduledBecause::Snooze });
         if state.snoozes > limits::MAX_SNOOZES {
             self.put_state(seq, &state)?;
             let failure = Failure::new(Category::LogicError, "SNOOZED_TOO_OFTEN", reason);

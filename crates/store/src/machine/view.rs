@@ -143,7 +143,7 @@ impl<R: Rows> Machine<R> {
                     Some(ScheduledBecause::Retry) => {
                         Cause::Retry { next_attempt: job.attempt + 1, error: job.errors.last().cloned() }
                     }
-                    Some(ScheduledBecause::Snooze) => Cause::Snoozed {
+                    Some(ScheduledBecause::Snooze | ScheduledBecause::Gate) => Cause::Snoozed {
                         reason: job.snooze_reason.clone().unwrap_or_default(),
                         times: job.snoozes,
                     },
