@@ -439,6 +439,23 @@ async fn a_lock_waits_for_the_backend_and_its_holder_stops_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_that_the_backend_took_away_is_gone_also_where_the_own_model_has_it() {
+    let lock = Gate::new("lock", Kind::Lock(Lock::default())).only(&["bulk"]);
+    let fleet = fleet(2, GateSet::of(vec![lock, window(50)])).await;
+    let one = &fleet.members[0];
+    let bulk = Arc::new(Target::new("d").unwrap().with(Part::Endpoint, "bulk").unwrap());
+    let held = permit(one.admit(None, &Call::new(bulk, Holder::number(1))).await.unwrap());
+    fleet.server.is(Mood::Down);
+    passes(one.admit(None, &call(2)).await.unwrap());
+    fleet.server.is(Mood::Fine);
+    fleet.members[0].watch().wait_for(|h| h.state == BackendState::Returning).await.unwrap();
+    assert!(matches!(one.renew(None, &held).await.unwrap(), Renewal::Renewed { .. }));
+    let note = Note { who: "ada".into(), why: "stuck".into() };
+    fleet.links[1].force_release(None, "d", &held.holder, false, note).await.unwrap();
+    assert_eq!(one.renew(None, &held).await.unwrap(), Renewal::Gone, "somebody else may have it");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lock_that_the_backend_forgot_is_not_given_out_twice() {
     let fleet = fleet(3, GateSet::of(vec![Gate::new("lock", Kind::Lock(Lock::default()))])).await;
     let held = permit(fleet.members[0].admit(None, &call(1)).await.unwrap());
@@ -512,6 +529,64 @@ async fn open_gates_let_pass_and_closed_gates_do_not() {
     let to_shut = Arc::new(Target::new("d").unwrap().with(Part::Endpoint, "shut").unwrap());
     let reply = fleet.members[0].admit(None, &Call::new(to_shut, Holder::number(11))).await.unwrap();
     assert_eq!(because(reply), Because::BackendAway);
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_gates_are_open_and_closed_as_they_are_set_also_during_an_outage() {
+    let shut = |endpoint: &str| Gate {
+        degraded: Degraded::Closed,
+        ..Gate::new("shut", Kind::Slots(Slots::of(50))).only(&[endpoint])
+    };
+    let fleet = fleet(2, GateSet::of(vec![window(50), shut("old")])).await;
+    let one = &fleet.members[0];
+    let to = |endpoint: &str, n: u64| {
+        let target = Target::new("d").unwrap().with(Part::Endpoint, endpoint).unwrap();
+        Call::new(Arc::new(target), Holder::number(n))
+    };
+    fleet.server.is(Mood::Down);
+    passes(one.admit(None, &to("new", 1)).await.unwrap());
+    assert_eq!(because(one.admit(None, &to("old", 2)).await.unwrap()), Because::BackendAway);
+    // It answers, but has not shown yet that it is back.
+    fleet.server.is(Mood::Fine);
+    one.configure("d", GateSet::of(vec![window(50), shut("new")])).await.unwrap();
+    assert_eq!(one.health().state, BackendState::Away);
+    assert_eq!(because(one.admit(None, &to("new", 3)).await.unwrap()), Because::BackendAway);
+    passes(one.admit(None, &to("old", 4)).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_has_lapsed_takes_no_slot_of_the_share() {
+    let fleet = fleet(4, GateSet::of(vec![Gate::new("slots", Kind::Slots(Slots::of(8)))])).await;
+    let one = &fleet.members[0];
+    for n in 0..6 {
+        passes(one.admit(None, &Call { lease: SECOND, ..call(n) }).await.unwrap());
+    }
+    let lasting = permit(one.admit(None, &call(6)).await.unwrap());
+    sleep(Duration::from_secs(1)).await;
+    fleet.server.is(Mood::Down);
+    passes(one.admit(None, &call(7)).await.unwrap());
+    let full = because(one.admit(None, &call(8)).await.unwrap());
+    assert_eq!(full, Because::Slots { used: 2, limit: 2 }, "the one that lasts, and the new one");
+    one.settle(None, &lasting, &ok()).await.unwrap();
+    passes(one.admit(None, &call(8)).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_is_alone_knows_what_was_switched_off_there() {
+    let fleet = fleet(2, GateSet::of(vec![window(2)])).await;
+    let one = &fleet.members[0];
+    let note = || Note { who: "ada".into(), why: "limit lifted".into() };
+    fleet.server.is(Mood::Down);
+    passes(one.admit(None, &call(1)).await.unwrap());
+    assert!(matches!(because(one.admit(None, &call(2)).await.unwrap()), Because::Window { .. }));
+    assert!(one.switches("d").await.unwrap().is_empty(), "it is not asked of a backend that is away");
+    assert!(one.switch("d", Some("window"), true, note()).await.is_err(), "the backend was not told");
+    let off = one.switches("d").await.unwrap();
+    assert_eq!(off.iter().map(|s| s.gate.as_str()).collect::<Vec<_>>(), ["window"]);
+    passes(one.admit(None, &call(2)).await.unwrap());
+    fleet.server.is(Mood::Fine);
+    fleet.all_are_normal().await;
+    assert!(one.switches("d").await.unwrap().is_empty(), "what holds is what the backend has");
 }
 
 #[tokio::test(start_paused = true)]

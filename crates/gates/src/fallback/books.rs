@@ -24,7 +24,7 @@ const LONGEST_STAY: Micros = 60 * SECOND;
 #[derive(Debug)]
 pub(super) struct Model {
     pub gates: InProcess,
-    pub share: Share,
+    share: Mutex<Arc<Share>>,
     /// When the backend came back; `MAX` while it is away.
     returned: AtomicI64,
 }
@@ -75,9 +75,11 @@ impl Domain {
         let mut books = std::mem::take(&mut *self.books());
         if let Some(model) = &books.model {
             // A model is short-lived: with other keys in common it would have to be split anew, so it starts afresh.
-            let share = Share::new(&set, seat);
-            if model.gates.configure_at(now, &self.name, share.set).is_err() {
-                books.model = None;
+            let mut share = Share::new(&set, seat);
+            share.memory = share.memory.max(model.share().memory);
+            match model.gates.configure_at(now, &self.name, share.set.clone()) {
+                Ok(()) => *model.lock_share() = Arc::new(share),
+                Err(_) => books.model = None,
             }
         }
         Self { name: self.name.clone(), set, books: Mutex::new(books) }
@@ -128,6 +130,7 @@ impl Domain {
             }
         }
         gates.configure_at(now, &self.name, share.set.clone())?;
+        let share = Mutex::new(Arc::new(share));
         let model = Arc::new(Model { gates, share, returned: AtomicI64::new(Micros::MAX) });
         for (holder, permit) in taken {
             if let Some(held) = books.held.get_mut(&holder) {
@@ -158,7 +161,7 @@ impl Domain {
         let Some(model) = &books.model else { return false };
         let back_for = mono.saturating_sub(model.returned.load(Ordering::Acquire));
         let out = books.held.values().any(|h| h.remote.is_none() && h.ends > mono);
-        if back_for < model.share.memory.max(1) || (out && back_for < LONGEST_STAY) {
+        if back_for < model.share().memory.max(1) || (out && back_for < LONGEST_STAY) {
             return true;
         }
         books.model = None;
@@ -255,6 +258,15 @@ impl Held {
 }
 
 impl Model {
+    /// What of the gates is this process's; another one when the gates are set anew.
+    pub(super) fn share(&self) -> Arc<Share> {
+        self.lock_share().clone()
+    }
+
+    fn lock_share(&self) -> MutexGuard<'_, Arc<Share>> {
+        self.share.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Asks the model. A cost above the share is no reason to refuse a call for ever.
     pub(super) fn admit(&self, now: Micros, call: &Call) -> Result<Option<Admission>, GatesError> {
         use tidegate_core::gates::{Never, Refused};

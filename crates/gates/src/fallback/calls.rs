@@ -35,7 +35,8 @@ impl<B: Gates + GateOperations> Inner<B> {
     fn admit_locally(&self, now: Micros, domain: &Domain, call: &Call) -> Result<Admission, GatesError> {
         let seat = lock(&self.census).seat();
         let model = domain.model_or_new(now, self.mono(), seat, &self.turns)?;
-        if let Some(gate) = model.share.closed_to(&call.target) {
+        let share = model.share();
+        if let Some(gate) = share.closed_to(&call.target) {
             return Ok(self.wait(now, call, gate, Because::BackendAway));
         }
         let Some(reply) = model.admit(now, call)? else {
