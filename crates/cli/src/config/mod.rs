@@ -277,6 +277,10 @@ mod tests {
             ("postgres://me:s3cret@db/jobs?a=b", "postgres://me:•••@db/jobs?a=b"),
             ("postgres://db/jobs?password=s3cret&x=1", "postgres://db/jobs?password=•••&x=1"),
             ("postgres://me:p@s/s@db/jobs", "postgres://me:•••@db/jobs"),
+            (
+                "redis+unix:///run/redis.sock?db=1&pass=s3cret&user=me",
+                "redis+unix:///run/redis.sock?db=1&pass=•••&user=me",
+            ),
             ("http://host:7474", "http://host:7474"),
             ("./tidegate-data", "./tidegate-data"),
         ] {
