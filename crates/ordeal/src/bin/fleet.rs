@@ -1,5 +1,6 @@
 //! One process of many that share a Postgres: `fleet server DATABASE PORT`, `fleet worker ADDRESS DIR NAME`,
-//! `fleet producer ADDRESS DIR JOBS`. A worker ends in three acts at SIGTERM and writes down what was refused.
+//! `fleet producer ADDRESS DIR JOBS`. A worker ends in three acts at SIGTERM and writes down how many of its outcomes were refused,
+//! could not be told before their lease was lost, and completed a job.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ struct Step {
     number: u64,
 }
 
-/// Takes a second.
+/// Takes a second, and then a word with the store.
 #[derive(Serialize, Deserialize, Job)]
 #[job(kind = "ordeal.nap", queue = "naps")]
 struct Nap {
@@ -75,7 +76,8 @@ async fn worker(address: &str, dir: &Path, name: &str) -> Result<()> {
         .concurrency(CONCURRENCY)
         .lease(LEASE);
     let report = worker.run().await?;
-    runs.add(&[report.stale_refused as i64, report.completed as i64], "refused")?;
+    let ended = [report.stale_refused, report.unsettled, report.completed];
+    runs.add(&ended.map(|n| n as i64), "refused")?;
     Ok(())
 }
 
@@ -120,9 +122,21 @@ async fn step(number: u64, cx: Context, runs: Arc<Lines>) -> Outcome {
     done()
 }
 
+/// Naps, and asks the store afterwards whether the job is still its own; `lost NUMBER TOKEN NOW_MS` if it is not.
 async fn rest(number: u64, cx: Context, runs: Arc<Lines>) -> Outcome {
     note("start", number, &cx, &runs)?;
     tokio::time::sleep(Duration::from_secs(1)).await;
+    loop {
+        match cx.log("awake").await {
+            Ok(()) => break,
+            Err(refused) if refused.code == tidegate::codes::STALE_LEASE => {
+                note("lost", number, &cx, &runs)?;
+                break;
+            }
+            // Nobody answered, which says nothing.
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
     note("end", number, &cx, &runs)?;
     done()
 }
