@@ -359,10 +359,6 @@ impl Context {
         &self.0.job
     }
 
-    pub(crate) fn started(&self) -> Timestamp {
-        self.0.started
-    }
-
     /// What this run is admitted for and has not settled.
     pub(crate) fn permits(&self) -> MutexGuard<'_, Vec<Arc<Held>>> {
         self.0.permits.lock().unwrap_or_else(PoisonError::into_inner)

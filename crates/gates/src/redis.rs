@@ -376,7 +376,7 @@ impl Gates for RedisGates {
         let partition = domain.partition(&inner.prefix, &call.target);
         let valid = (0..=Points::MAX.0).contains(&call.cost.0) && PERMIT_LEASE.contains(&call.lease);
         let numbers = packed([
-            Some(call.ask.into()),
+            Some(call.ask as i64),
             Some(call.cost.0),
             Some(domain.plan.level(call.priority).into()),
             Some(call.lease),

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use tidegate_core::codes::{self, Code, Fault};
 use tidegate_core::time::Timestamp;
+use tidegate_store::gates::Admissions;
 use tidegate_store::{Error, Store};
 use tidegate_wire::Problem;
 use tokio::sync::{Semaphore, watch};
@@ -32,6 +33,8 @@ pub(crate) enum Phase {
 pub(crate) struct App {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) gates: Option<ServerGates>,
+    /// Of remote workers' jobs, on their way to the store.
+    pub(crate) admissions: Admissions,
     pub(crate) clock: Clock,
     pub(crate) mint: Mint,
     pub(crate) limits: Limits,

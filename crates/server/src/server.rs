@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::codes;
+use tidegate_store::gates::Admissions;
 use tidegate_store::{Error, Result, Store};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -78,6 +79,7 @@ impl Server {
             hub: Hub::new(store.clone(), tasks.clone(), limits.events_per_second),
             store,
             gates,
+            admissions: Admissions::default(),
             clock,
             mint: Mint::random(),
             keys: KeyRing::default(),

@@ -4,6 +4,7 @@
 //! - [`params`]: what goes in and what comes out.
 //! - [`machine`]: the operations themselves, written once over [`rows::Rows`]. The in-memory store and SQLite run this
 //!   same machine; they differ in where rows live and what makes them durable.
+//! - [`gates`]: what gates say about jobs, told to a store.
 //! - [`feed`]: what happened to jobs, for whoever follows along.
 //! - [`memory`]: the reference model.
 //!
@@ -12,6 +13,7 @@
 
 mod error;
 pub mod feed;
+pub mod gates;
 pub mod machine;
 pub mod memory;
 mod pace;

@@ -38,9 +38,9 @@ pub struct AdmitRequest {
     /// Who asks: the job's id. The same holder asks for the same place and the same permit.
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "job_01JD0000000000000000000000"))]
     pub holder: Holder,
-    /// Which request of this holder: a repetition has the same number, a new try a higher one.
+    /// Which request of this holder: a repetition has the same number, a new try a higher one. Below 2^53.
     #[serde(default)]
-    pub ask: u32,
+    pub ask: u64,
     /// What the call costs at most, in points.
     #[serde(default = "one")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, example = 52))]
@@ -109,7 +109,7 @@ impl AdmitRequest {
             target = target.with(part, text).map_err(|e| Problem::from(e).at(format!("/{name}")))?;
         }
         let mut call = Call::new(Arc::new(target), self.holder).cost(self.cost);
-        call.ask = self.ask;
+        call.ask = self.ask & ((1 << 53) - 1);
         call.priority = self.priority.unwrap_or(call.priority);
         call.lease = self.lease_ms.map_or(call.lease, |ms| ms.saturating_mul(1_000));
         call.since = self.since_us;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::config::Part;
 use super::hash::KeyHasher;
 use super::units::{Micros, Points, SECOND};
-use crate::ids::{ConnectorName, InvalidName};
+use crate::ids::{ConnectorName, InvalidName, JobId};
 
 /// Longest holder: a job's id and the number of its call, with room.
 pub const MAX_HOLDER_BYTES: usize = 47;
@@ -51,6 +51,16 @@ impl Holder {
             rest /= 10;
         }
         Self { bytes, len: digits as u8 + 2 }
+    }
+
+    /// The holder of a job's call: the job's id, and from its second call in a run on the number of the call.
+    pub fn of_job(job: JobId, call: u32) -> Result<Self, InvalidName> {
+        Self::new(if call == 0 { job.to_string() } else { format!("{job}#{call}") })
+    }
+
+    /// The job that holds, if it is one.
+    pub fn job(&self) -> Option<JobId> {
+        self.as_str().split('#').next()?.parse().ok()
     }
 
     /// The holder as text.
@@ -220,9 +230,9 @@ pub struct Call {
     pub target: Arc<Target>,
     /// By whom. The same holder asks for the same place and the same permit.
     pub holder: Holder,
-    /// Which request of this holder: a repetition has the same number, a new try the next one.
+    /// Which request of this holder: a repetition has the same number, a new try a higher one. Any number below 2^53.
     #[serde(default)]
-    pub ask: u32,
+    pub ask: u64,
     /// What it costs at most.
     #[serde(default = "one")]
     pub cost: Points,
@@ -376,6 +386,15 @@ mod tests {
         for bad in ["", "a b", "ä", &"x".repeat(48)] {
             assert!(Holder::new(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_holder_names_its_job() {
+        let job = JobId::from_parts(1_763_000_000_000, 7);
+        for call in [0, 1, 999, u32::MAX] {
+            assert_eq!(Holder::of_job(job, call).unwrap().job(), Some(job));
+        }
+        assert_eq!(Holder::number(3).job(), None);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(super) struct Lease {
     pub target: Arc<Target>,
     pub holder: Holder,
     pub fence: i64,
-    pub ask: u32,
+    pub ask: u64,
     pub level: u8,
     pub process: u64,
     pub cost: i64,

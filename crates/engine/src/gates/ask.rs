@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
-use tidegate_core::gates::{Admission, Call, End, Never, Outcome, Part, Points, Refused, Target, Wait};
-use tidegate_core::ids::ConnectorName;
+use tidegate_core::gates::{
+    Admission, Call, End, Holder, Never, Outcome, Part, Points, Refused, Target, Wait,
+};
+use tidegate_core::ids::{ConnectorName, LeaseId};
 use tidegate_core::limits;
 use tidegate_gates::{GateSettings, GatesError};
 use tokio::time::Instant;
 
-use super::desk::{GateDesk, holder_of};
+use super::desk::GateDesk;
 use super::permit::{GatePermit, Held, MOST, Said, no_points};
 use super::scope::to_park;
 use super::setup::Keeper;
@@ -21,8 +23,6 @@ use crate::{Context, Error, Failure, StopReason, mint};
 const SHORTEST: Duration = Duration::from_micros(100);
 /// How soon to come back when the gates' backend is out of reach.
 const UNREACHABLE_MS: i64 = 2_000;
-/// Shortest time between two runs of a job, for the number of its ask.
-const RUN_APART_MS: i64 = 10;
 
 /// A call that asks to be admitted by the gates of a connector.
 ///
@@ -185,14 +185,10 @@ impl GateCall {
             };
         }
         let number = self.cx.next_call();
-        let Some(holder) = holder_of(job.id, number) else {
-            return Err(Failure::logic(codes::INTERNAL.id, "a job's id is too long for a holder"));
-        };
+        let holder = Holder::of_job(job.id, number).map_err(Error::from)?;
         let mut call =
             Call::new(Arc::new(target), holder).cost(self.cost).priority(self.level(settings, domain)?);
-        // A run asks with a higher number than those before it: what one of them still holds is not handed out twice.
-        let runs = self.cx.started().since(job.created_at).max(0) / RUN_APART_MS;
-        call.ask = u32::try_from(runs).unwrap_or(u32::MAX - 1);
+        call.ask = ask_of(job.ticket.lease);
         call.lease = desk.lease;
         call.since = keeper.arrived(&holder);
         call.process = mint::process().0 & ((1 << 53) - 1);
@@ -288,6 +284,12 @@ impl Asking<'_> {
     }
 }
 
+/// The number with which a run asks: that of its lease, of which every run has another, and a later one a higher. So what a run
+/// before it still holds is not handed out twice, and its late answer ends nothing of this one.
+fn ask_of(lease: LeaseId) -> u64 {
+    lease.0.cast_unsigned() & ((1 << 53) - 1)
+}
+
 /// The gates did not answer.
 fn no_answer(cx: &Context, domain: &str, error: GatesError) -> Failure {
     let unreachable = matches!(error, GatesError::Unreachable(_));
@@ -299,4 +301,58 @@ fn no_answer(cx: &Context, domain: &str, error: GatesError) -> Failure {
     let until = cx.now().plus_ms(UNREACHABLE_MS);
     let reason = cut(format!("gates of {domain}: {}", error.detail), limits::MAX_NOTE_BYTES);
     Failure::waiting(until, reason, None, ConnectorName::new(domain).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::gates::{Failure as Class, HolderView};
+    use tidegate_core::job::Priority;
+    use tidegate_core::time::Timestamp;
+
+    use super::*;
+    use crate::Tidegate;
+    use crate::gates::Answer;
+    use crate::worker::sample::claimed_under;
+
+    async fn tide(gate: &str) -> Tidegate {
+        let text = format!("[[gates.shopify.gates]]\nname = \"it\"\n{gate}");
+        Tidegate::memory().gates(GateSettings::from_toml(&text).unwrap()).await.unwrap()
+    }
+
+    /// A run of one and the same job, enqueued and started at one and the same time.
+    fn run(tide: &Tidegate, lease: i64) -> Context {
+        let (job, lease) = claimed_under(tide, lease, 7, Priority::Medium);
+        Context::new(job, lease, Timestamp(0))
+    }
+
+    async fn holders(tide: &Tidegate) -> Vec<HolderView> {
+        tide.gate_backend().unwrap().holders("shopify", 9).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_late_answer_of_a_run_ends_nothing_of_the_next_one_however_soon_it_came() {
+        let tide = tide("gate.slots = { limit = 1 }").await;
+        let (before, now) = (run(&tide, 1), run(&tide, 2));
+        let lost = before.gate("shopify").admit().await.unwrap();
+        let held = now.gate("shopify").admit().await.unwrap();
+        assert!(held.fence() > lost.fence(), "a permit of its own");
+        lost.settle(Answer::ok()).await.unwrap();
+        assert_eq!(holders(&tide).await.len(), 1, "the later run has its slot");
+        held.settle(Answer::ok()).await.unwrap();
+        assert!(holders(&tide).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_not_lost_when_its_handler_is_stopped_while_it_gives_it() {
+        let tide = tide("gate.breaker = { failures = 1 }").await;
+        let (run, other) = (run(&tide, 1), run(&tide, 2));
+        let permit = run.gate("shopify").admit().await.unwrap();
+        let desk = run.lease().gates().clone();
+        // As if the handler timed out here.
+        drop(permit.settle(Answer::failed(Class::Server)));
+        assert_eq!(holders(&tide).await.len(), 1, "nothing was said yet");
+        assert!(desk.run_once().await, "the worker brings it there");
+        assert!(holders(&tide).await.is_empty());
+        assert!(other.gate("shopify").admit().await.is_err(), "as what it was: a failure of the service");
+    }
 }

@@ -4,9 +4,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_core::gates::{Holder, LeaseEnd, Micros, Outcome, Permit, Renewal};
-use tidegate_core::ids::{ConnectorName, JobId};
+use tidegate_core::gates::{LeaseEnd, Micros, Outcome, Permit, Renewal};
+use tidegate_core::ids::JobId;
 use tidegate_gates::Gates;
+use tidegate_store::gates::{Admissions, call_up};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
@@ -27,16 +28,10 @@ pub(crate) struct GateDesk {
     pub(crate) lease: Micros,
     /// Those who wait in place keep a slot of the worker: not more than this.
     pub(crate) in_place: Semaphore,
-    inner: Mutex<Inner>,
-    bell: Notify,
-}
-
-#[derive(Default)]
-struct Inner {
     /// Permits to be settled.
-    back: Vec<(Permit, Outcome)>,
-    /// Jobs that were admitted, with how many more would be.
-    admitted: Vec<(JobId, u32)>,
+    back: Mutex<Vec<(Permit, Outcome)>>,
+    admissions: Admissions,
+    bell: Notify,
 }
 
 impl std::fmt::Debug for GateDesk {
@@ -49,11 +44,19 @@ impl GateDesk {
     pub(crate) fn new(tide: Tidegate, patience: Duration, lease_ms: i64, slots: usize) -> Arc<Self> {
         let in_place = Semaphore::new((slots / 4).max(1));
         let lease = lease_ms.saturating_mul(1_000);
-        Arc::new(Self { tide, patience, lease, in_place, inner: Mutex::default(), bell: Notify::new() })
+        Arc::new(Self {
+            tide,
+            patience,
+            lease,
+            in_place,
+            back: Mutex::default(),
+            admissions: Admissions::default(),
+            bell: Notify::new(),
+        })
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn back(&self) -> MutexGuard<'_, Vec<(Permit, Outcome)>> {
+        self.back.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The backend's time; that of the test where time is virtual.
@@ -68,22 +71,23 @@ impl GateDesk {
 
     /// A job was admitted: others of its scope may be claimed.
     pub(crate) fn admitted(&self, job: JobId, remaining: u32) {
-        self.inner().admitted.push((job, remaining));
-        self.bell.notify_one();
+        if self.admissions.add(job, remaining) {
+            self.bell.notify_one();
+        }
     }
 
     /// A permit is to be settled.
     pub(crate) fn give_back(&self, permit: Permit, outcome: Outcome) {
-        let mut inner = self.inner();
-        if inner.back.len() >= MOST_BACK {
+        let mut back = self.back();
+        if back.len() >= MOST_BACK {
             tracing::warn!(
                 domain = permit.target.domain(),
                 "a permit is left to lapse: too many wait to be given back"
             );
             return;
         }
-        inner.back.push((permit, outcome));
-        drop(inner);
+        back.push((permit, outcome));
+        drop(back);
         self.bell.notify_one();
     }
 
@@ -94,14 +98,9 @@ impl GateDesk {
 
     /// Does what is there to be done. True if there was something.
     pub(crate) async fn run_once(self: &Arc<Self>) -> bool {
-        let Inner { back, admitted } = std::mem::take(&mut *self.inner());
-        let busy = !(back.is_empty() && admitted.is_empty());
-        if !admitted.is_empty()
-            && let Err(error) = self.tide.store().admitted(admitted, self.tide.now()).await
-        {
-            // What was handed out with caution goes on with caution.
-            tracing::debug!(code = %error.code, "the store was not told of admissions: {error}");
-        }
+        let back = std::mem::take(&mut *self.back());
+        let store = self.tide.store();
+        let told = self.admissions.tell(|jobs| store.admitted(jobs, self.tide.now())).await;
         for some in back.chunks(TOGETHER) {
             let mut tasks = JoinSet::new();
             for (permit, outcome) in some {
@@ -110,7 +109,7 @@ impl GateDesk {
             }
             while tasks.join_next().await.is_some() {}
         }
-        busy
+        told || !back.is_empty()
     }
 
     /// Settles a permit. If that cannot be done it lapses with its lease.
@@ -121,24 +120,12 @@ impl GateDesk {
                 if settled.state == LeaseEnd::Gone {
                     tracing::debug!(domain = permit.target.domain(), holder = %permit.holder, "a permit had lapsed");
                 }
-                self.wake(permit, &settled.woken).await;
+                call_up(&**self.tide.store(), permit.target.domain(), &settled.woken, self.tide.now()).await;
             }
             Err(error) => {
                 let code = error.code();
                 tracing::warn!(%code, domain = permit.target.domain(), "a permit could not be settled and lapses: {error}");
             }
-        }
-    }
-
-    /// Jobs that were put off and whose turn has come need not wait for their time.
-    async fn wake(&self, permit: &Permit, woken: &[Holder]) {
-        let jobs: Vec<JobId> = woken.iter().filter_map(job_of).collect();
-        let Ok(gate) = ConnectorName::new(permit.target.domain()) else { return };
-        if jobs.is_empty() {
-            return;
-        }
-        if let Err(error) = self.tide.store().turn(jobs, gate, self.tide.now()).await {
-            tracing::debug!(code = %error.code, "jobs whose turn has come were not woken: {error}");
         }
     }
 
@@ -166,30 +153,5 @@ impl GateDesk {
             }
             while tasks.join_next().await.is_some() {}
         }
-    }
-}
-
-/// The holder of a job's call: the job's id, and from its second call in a run on the number of the call.
-pub(crate) fn holder_of(job: JobId, call: u32) -> Option<Holder> {
-    let text = if call == 0 { job.to_string() } else { format!("{job}#{call}") };
-    Holder::new(text).ok()
-}
-
-/// The job that holds, if it is one.
-pub(crate) fn job_of(holder: &Holder) -> Option<JobId> {
-    holder.as_str().split('#').next()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_holder_names_its_job() {
-        let job = JobId::from_parts(1_763_000_000_000, 7);
-        for call in [0, 1, 999] {
-            assert_eq!(holder_of(job, call).as_ref().and_then(job_of), Some(job));
-        }
-        assert_eq!(job_of(&Holder::number(3)), None);
     }
 }

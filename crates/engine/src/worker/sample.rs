@@ -15,11 +15,20 @@ use crate::gates::GateDesk;
 
 /// The `n`-th job, under a lease of its own.
 pub(crate) fn claimed(n: i64, priority: Priority) -> (ClaimedJob, Arc<Lease>) {
-    let tide = Tidegate::memory();
+    claimed_under(&Tidegate::memory(), 1, n, priority)
+}
+
+/// The `n`-th job of this store, under the lease with this number.
+pub(crate) fn claimed_under(
+    tide: &Tidegate,
+    number: i64,
+    n: i64,
+    priority: Priority,
+) -> (ClaimedJob, Arc<Lease>) {
     let gates = GateDesk::new(tide.clone(), Duration::ZERO, 30_000, 1);
-    let lease = Ledger::new(gates).add(LeaseId(1), 1, tokio::time::Instant::now(), tide);
+    let lease = Ledger::new(gates).add(LeaseId(number), 1, tokio::time::Instant::now(), tide.clone());
     let job = ClaimedJob {
-        ticket: Ticket { lease: LeaseId(1), seq: Seq(n) },
+        ticket: Ticket { lease: LeaseId(number), seq: Seq(n) },
         id: JobId::from_parts(0, n as u128),
         queue: QueueName::new("q").expect("a name"),
         kind: KindName::new("k").expect("a name"),

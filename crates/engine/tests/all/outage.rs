@@ -1,13 +1,14 @@
 //! A store that does not answer for a while: nothing is lost, nothing is done twice, and what must be given up is said.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tidegate::gates::GateSettings;
 use tidegate::store::{Error, Feed, MemoryStore, Result, Signals, Store};
 use tidegate::testing;
-use tidegate::{Context, Job, StopReason, Tidegate, Worker, codes, done};
+use tidegate::{Context, Job, Outcome, StopReason, Tidegate, Worker, codes, done, done_with};
 
 mod flaky {
     //! A store in memory whose calls fail while a counter says so.
@@ -34,6 +35,8 @@ mod flaky {
         pub(super) beats: AtomicU32,
         /// Claims whose reply takes half a second.
         pub(super) late_claims: AtomicU32,
+        /// Whether whoever tells of admissions waits for a minute.
+        pub(super) slow_hints: AtomicBool,
         /// Settles still to be applied although the reply is lost.
         pub(super) lost_replies: AtomicU32,
     }
@@ -50,6 +53,13 @@ mod flaky {
     impl Jobs for Flaky {
         async fn enqueue(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
             self.inner.enqueue(jobs, now).await
+        }
+
+        async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
+            if self.slow_hints.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_mins(1)).await;
+            }
+            self.inner.admitted(jobs, now).await
         }
 
         async fn report(&self, reports: Vec<Report>, now: Timestamp) -> Result<Vec<bool>> {
@@ -228,6 +238,23 @@ async fn claims_and_outcomes_are_tried_again_until_the_store_is_back() {
     let report = testing::run(Worker::new(&tide).handle(async |_: Task, _| done())).await;
     assert_eq!((report.completed, report.unsettled, report.stale_refused), (100, 0, 0));
     assert!(tide.now().since(testing::EPOCH) < 10_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_are_renewed_while_the_store_does_not_answer() {
+    let (store, tide) = flaky();
+    let gates = "[[gates.shopify.gates]]\nname = \"slots\"\ngate.slots = { limit = 1 }";
+    let tide = tide.gates(GateSettings::from_toml(gates).unwrap()).await.unwrap();
+    store.slow_hints.store(true, Ordering::Relaxed);
+    let job = tide.enqueue(Task { n: 1 }).await.unwrap();
+    let worker = Worker::new(&tide).lease("3s").handle(async |_: Task, cx: Context| -> Outcome {
+        let permit = cx.gate("shopify").admit().await?;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        done_with(permit.is_lost())
+    });
+    testing::run(worker).await;
+    let job = tide.job(job.id).await.unwrap().unwrap();
+    assert_eq!(job.result.unwrap().as_str(), "false", "the store waits for a minute, the permit lasts 3 s");
 }
 
 #[tokio::test(start_paused = true)]

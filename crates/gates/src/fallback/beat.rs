@@ -33,7 +33,7 @@ const RANKED: usize = 1_000;
 pub(super) struct Census {
     holder: Holder,
     target: Arc<Target>,
-    ask: u32,
+    ask: u64,
     counts: VecDeque<u32>,
     rank: u32,
     /// Beats since the rank was looked up.

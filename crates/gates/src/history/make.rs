@@ -126,7 +126,7 @@ fn call(rng: &mut Seed, domain: &str, holder: Holder, now: Micros) -> Call {
         _ => Points::whole(from.below(120) as u32),
     };
     Call {
-        ask: if rng.one_in(8) { 1 + rng.below(2) as u32 } else { 0 },
+        ask: if rng.one_in(8) { 1 + rng.below(2) } else { 0 },
         cost,
         priority: own.below(5) as u8 + 1,
         lease: (1 + own.below(8) as Micros) * SECOND,

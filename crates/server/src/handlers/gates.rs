@@ -3,8 +3,8 @@
 
 use tidegate_core::codes::{self, Fault};
 use tidegate_core::gates::{Admission, Holder};
-use tidegate_core::ids::{ConnectorName, JobId};
 use tidegate_gates::{Backend, GatesError, Note};
+use tidegate_store::gates::call_up;
 use tidegate_wire::gates::{
     Act, ActRequest, Acted, AdmitReply, AdmitRequest, CancelWait, CancelledWait, DomainReply, DomainsReply,
     RenewReply, RenewRequest, SettingsReply, SettlePermit, SettledPermit,
@@ -45,21 +45,16 @@ pub(crate) async fn admit(call: Call) -> Answer {
     let domain = gates.settings.domain_of(request.connector.as_str()).to_owned();
     let asked = request.into_call(&domain)?;
     let admission = done(&call, gates.backend.admit(None, &asked).await)?;
-    if let (Admission::Admitted(admitted), Some(job)) = (&admission, job_of(&asked.holder)) {
-        // What was handed out with caution since a gate refused may go on. The worker need not wait for that.
-        let (app, remaining) = (call.app.clone(), admitted.remaining);
+    // What was handed out with caution since a gate refused may go on. The worker need not wait for that.
+    if let (Admission::Admitted(admitted), Some(job)) = (&admission, asked.holder.job())
+        && call.app.admissions.add(job, admitted.remaining)
+    {
+        let app = call.app.clone();
         call.app.tasks.spawn(async move {
-            if let Err(error) = app.store.admitted(vec![(job, remaining)], app.now()).await {
-                tracing::debug!(code = %error.code, "the store was not told of an admission: {error}");
-            }
+            app.admissions.tell(|jobs| app.store.admitted(jobs, app.now())).await;
         });
     }
     ok(&AdmitReply::new(admission, gates.backend.clock()))
-}
-
-/// The job that holds, if it is one.
-fn job_of(holder: &Holder) -> Option<JobId> {
-    holder.as_str().split('#').next()?.parse().ok()
 }
 
 /// Makes a permit last longer.
@@ -97,16 +92,8 @@ pub(crate) async fn settle(call: Call) -> Answer {
     ok(&SettledPermit { settled })
 }
 
-/// Jobs that were put off and whose turn has come need not wait for their time.
 async fn wake(call: &Call, domain: &str, woken: &[Holder]) {
-    let jobs: Vec<JobId> = woken.iter().filter_map(job_of).collect();
-    let Ok(gate) = ConnectorName::new(domain) else { return };
-    if jobs.is_empty() {
-        return;
-    }
-    if let Err(error) = call.store().turn(jobs, gate, call.now).await {
-        tracing::debug!(code = %error.code, "jobs whose turn has come were not woken: {error}");
-    }
+    call_up(call.store(), domain, woken, call.now).await;
 }
 
 /// Gives up a place in line.

@@ -255,8 +255,7 @@ impl<R: Rows> Machine<R> {
         state.not_before = parks.then_some(until);
         state.snooze_reason = Some(reason.clone());
         // A gate may call those who wait for it, and nobody else.
-        state.because =
-            Some(if gate.is_some() { ScheduledBecause::Gate } else { ScheduledBecause::Snooze });
+        state.because = Some(if gate.is_some() { ScheduledBecause::Gate } else { ScheduledBecause::Snooze });
         if state.snoozes > limits::MAX_SNOOZES {
             self.put_state(seq, &state)?;
             let failure = Failure::new(Category::LogicError, "SNOOZED_TOO_OFTEN", reason);

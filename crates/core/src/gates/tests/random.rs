@@ -39,7 +39,7 @@ fn random_histories_keep_every_count_and_survive_being_written_and_read() {
                         cost: Points::whole(rng.below(20) as u32),
                         priority: rng.below(4) as u8 + 1,
                         lease: 2 * SECOND,
-                        ask: rng.below(8) as u32 / 7,
+                        ask: rng.below(8) / 7,
                         ..call_to(rng.below(40), tenant, account, endpoint)
                     };
                     if let Admission::Admitted(a) = w.admit(&call) {

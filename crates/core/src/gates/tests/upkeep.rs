@@ -76,7 +76,8 @@ fn new_settings_know_the_probes_that_are_out() {
     w.settle(&failed, End::Failed(Failure::Server));
     w.now += 61 * SECOND;
     let probes = [w.permit(&call(2)), w.permit(&call(3))];
-    let new = Compiled::new(GateSet::of(vec![Gate::new("slots", slots(9)), Gate::new("breaker", breaker(2))]));
+    let new =
+        Compiled::new(GateSet::of(vec![Gate::new("slots", slots(9)), Gate::new("breaker", breaker(2))]));
     w.state.reconfigure(&w.set, &new.as_ref().unwrap().clone(), w.now);
     w.set = new.unwrap();
     audit(&w.state, &w.set);
