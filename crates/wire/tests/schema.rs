@@ -44,6 +44,7 @@ fn names_are_the_same() {
         ScheduledBecause::Delay,
         ScheduledBecause::Retry,
         ScheduledBecause::Snooze,
+        ScheduledBecause::Gate,
     ]);
     same_names::<schema::Review, _>([
         Review::PendingReview,

@@ -347,9 +347,11 @@ mod tests {
         let tide = tide("gate.breaker = { failures = 1 }").await;
         let (run, other) = (run(&tide, 1), run(&tide, 2));
         let permit = run.gate("shopify").admit().await.unwrap();
-        let desk = run.lease().gates().clone();
-        // As if the handler timed out here.
-        drop(permit.settle(Answer::failed(Class::Server)));
+        let (desk, held) = (run.lease().gates().clone(), run.permits()[0].clone());
+        // As if the handler timed out while `settle` waits for the gates.
+        assert!(held.take());
+        drop(Said::new(&desk, &held.permit, Outcome::of(End::Failed(Class::Server))).settle());
+        drop(permit);
         assert_eq!(holders(&tide).await.len(), 1, "nothing was said yet");
         assert!(desk.run_once().await, "the worker brings it there");
         assert!(holders(&tide).await.is_empty());
