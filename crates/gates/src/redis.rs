@@ -245,6 +245,12 @@ impl Inner {
         Ok(now)
     }
 
+    /// The server's clock was there at least, before now: an answer that took long when the clock was set leaves it behind, and
+    /// a call would start after its `use_by` and stop after its lease.
+    fn has_been(&self, at: Micros) {
+        self.epoch.fetch_max(at - self.started.elapsed().as_micros() as Micros, Ordering::AcqRel);
+    }
+
     fn clock(&self) -> Micros {
         self.epoch.load(Ordering::Acquire) + self.started.elapsed().as_micros() as Micros
     }
@@ -394,6 +400,9 @@ impl Gates for RedisGates {
             inner.note_partition(&domain, &call.target).await?;
         }
         if let Admission::Admitted(admitted) = &reply {
+            if now.is_none() {
+                inner.has_been(admitted.permit.admitted_at);
+            }
             inner.turns.wake(&admitted.woken);
         }
         Ok(reply)

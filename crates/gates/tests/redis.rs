@@ -10,6 +10,7 @@ use tidegate_core::gates::{
 };
 use tidegate_gates::history::{self, History};
 use tidegate_gates::{GateOperations, Gates, InProcess, Note, RedisGates, RedisOptions, admitted};
+use tidegate_testbed::proxy::{Proxy, Way};
 use tidegate_testbed::redis::{Cluster, Server};
 
 static SERVER: LazyLock<Server> = LazyLock::new(|| Server::start(&[]).expect("a Redis server starts"));
@@ -59,6 +60,19 @@ async fn a_cluster_of_three_gives_the_same_replies_as_the_specification() {
         let keys: usize = server.command("DBSIZE").unwrap()[1..].parse().unwrap();
         assert!(keys > 0, "every server has its part");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_answer_at_the_start_does_not_leave_the_clock_behind() {
+    let way = Proxy::to(SERVER.port()).unwrap();
+    way.set(Way::Slow(Duration::from_millis(300)));
+    let options = RedisOptions { prefix: "clock".into(), ..RedisOptions::default() };
+    let url = format!("redis://127.0.0.1:{}", way.port());
+    let gates = RedisGates::connect(&url, options).await.unwrap();
+    gates.configure("d", slots(3)).await.unwrap();
+    way.set(Way::Open);
+    let held = permit(gates.admit(None, &call("d", 1)).await.unwrap());
+    assert!(gates.clock() >= held.admitted_at, "a permit cannot come from the future");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use rustix::process::{Signal, getpid, kill_process};
 use tidegate_core::gates::{
-    Admission, Call, End, Failure, Holder, Outcome, Part, Permit, Points, Renewal, Target,
+    Admission, Call, End, Failure, Holder, LeaseEnd, Outcome, Part, Permit, Points, Renewal, Target,
 };
 use tidegate_core::seed::Seed;
 use tidegate_gates::{
@@ -175,10 +175,13 @@ impl<G: Gates + GateOperations> Caller<G> {
         self.work(number, &permit, (seen, lease), lasts as i64).await?;
         let end = if domain == 1 { End::Failed(Failure::Server) } else { End::Ok };
         self.log.end(number, now())?;
-        if self.gates.settle(None, &permit, &Outcome::of(end)).await.is_err() {
-            self.log.error()?;
-        } else if domain == 1 {
-            self.log.failed(number, now())?;
+        match self.gates.settle(None, &permit, &Outcome::of(end)).await {
+            Err(_) => self.log.error()?,
+            // What had lapsed before is no failure that the gates have heard of.
+            Ok(settled) if domain == 1 && settled.state != LeaseEnd::Gone => {
+                self.log.failed(number, now())?
+            }
+            Ok(_) => {}
         }
         Ok(())
     }

@@ -74,7 +74,10 @@ fn judge(what: &str, record: &Record) -> String {
     for subject in &subjects {
         let calls: Vec<&Seen> = of(1).filter(|c| c.account == *subject).collect();
         let tried = probes(&calls, BREAKER.0, USE_BY);
-        assert!(tried.most <= BREAKER.1, "{what}: {tried:?} probes through the breaker of {subject}");
+        assert!(
+            tried.most <= BREAKER.1,
+            "{what}: {tried:?} probes through the breaker of {subject}: {calls:?}"
+        );
         most = most.max(tried.most);
     }
     let dead = record.calls.iter().filter(|c| c.end.is_none()).count();
