@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use tidegate_pg::Address;
 use tokio::sync::Notify;
 
 use crate::error::OrStore;
-use crate::link::Address;
 use crate::options::PgOptions;
 
 /// Pause before a lost connection is made again.
@@ -113,18 +113,17 @@ impl Heard {
 pub(crate) async fn listen(address: Address, options: PgOptions, heard: Arc<Heard>) {
     loop {
         let ear = heard.clone();
-        let opened = address.open(Some(Box::new(move |n| ear.hear(n.payload())))).await;
+        let opened = address.open(Some(Box::new(move |said: &str| ear.hear(said)))).await;
         if let Ok((client, work)) = opened {
             let text = format!("LISTEN {}", options.schema.quoted());
             match client.batch_execute(&text).await.or_store() {
                 Ok(()) => {
                     heard.set_listening(true);
                     // Ends with the connection.
-                    let _ = work.await;
+                    work.ended().await;
                     heard.set_listening(false);
                 }
                 Err(error) => {
-                    work.abort();
                     tracing::debug!("The database does not let us listen; it is polled instead: {error}");
                 }
             }

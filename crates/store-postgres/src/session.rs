@@ -19,6 +19,7 @@ use std::time::Instant;
 use tidegate_core::codes;
 use tidegate_core::ids::{LeaseId, Seq};
 use tidegate_core::time::Timestamp;
+use tidegate_pg::Address;
 use tidegate_store::machine::{self, Machine, PendingSignals};
 use tidegate_store::{Error, Feed, Result};
 use tokio::runtime::Runtime;
@@ -29,7 +30,7 @@ use self::log::read_position;
 use self::scout::Scout;
 use self::sweep::Sweep;
 use crate::error::OrStore;
-use crate::link::{Address, Link, Request, all};
+use crate::link::{Link, Request, all};
 use crate::listener::Heard;
 use crate::options::PgOptions;
 use crate::rows::foreseen::{Ahead, Completion};
@@ -410,10 +411,13 @@ impl Session {
         for answer in answers {
             answer?;
         }
-        let alive = match lock.transpose()? {
-            Some(rows) => rows.first().map_or(Ok(false), |row| row.try_get(0).or_store())?,
-            None => true,
+        let (alive, readable_from) = match lock.transpose()?.as_deref() {
+            Some([row, ..]) => (row.try_get(0).or_store()?, row.try_get(1).or_store()?),
+            Some([]) => (false, 0),
+            None => (true, 0),
         };
+        // Somebody may have migrated since this process started.
+        crate::schema::may_use(readable_from)?;
         if !alive {
             if !ahead.marks.is_empty() {
                 // Reviving commits, and nothing has decided on these marks: what they are about may be lost.
@@ -452,7 +456,7 @@ impl Session {
         let (next, stamp) = (self.mark.version + 1, self.random.next_u64().cast_signed());
         // As it was when the operations ran: who came since has missed nothing that was promised.
         let watched = self.watching;
-        let channel = self.options.schema.channel().to_owned();
+        let channel = self.options.schema.name().to_owned();
         let durable_claims = self.options.durable_claims;
         let machine = self.machine()?;
         let changes = machine.take_changes();

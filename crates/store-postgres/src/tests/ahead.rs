@@ -161,7 +161,7 @@ async fn somebody_who_is_far_behind_catches_up_before_it_holds_the_lock() {
     // Fails if many rows are asked for by somebody who holds the lock.
     let watched = deaf().instead(
         "log/after",
-        "SELECT version, stamp, next_seq, next_lease, now, changes FROM tidegate.log
+        "SELECT version, stamp, next_seq, next_lease, now, effects FROM tidegate.log
          WHERE version >= $1 AND 1 / (CASE WHEN $2::bigint > 100 AND EXISTS (
              SELECT FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
              WHERE l.pid = pg_backend_pid() AND c.relname = 'head' AND l.mode = 'RowShareLock'
