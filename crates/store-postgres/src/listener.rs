@@ -25,6 +25,8 @@ pub(crate) struct Heard {
     /// How far the server's clock is ahead of this process's, in milliseconds.
     clock_ahead: AtomicI64,
     wake: Notify,
+    /// Told of commits alone, for somebody who waits for the lock.
+    commits: Notify,
 }
 
 /// What was heard.
@@ -58,6 +60,13 @@ impl Heard {
         self.version.load(Ordering::Acquire)
     }
 
+    /// Waits until a commit after this one was heard of.
+    pub(crate) async fn beyond(&self, version: i64) {
+        while self.version() <= version {
+            self.commits.notified().await;
+        }
+    }
+
     /// Whether notifications come.
     pub(crate) fn listens(&self) -> bool {
         self.listens.load(Ordering::Relaxed)
@@ -86,6 +95,7 @@ impl Heard {
     fn hear(&self, text: &str) {
         if let Some(version) = text.strip_prefix('c').and_then(|v| v.parse().ok()) {
             self.version.fetch_max(version, Ordering::AcqRel);
+            self.commits.notify_one();
         } else {
             self.inbox.store(true, Ordering::Release);
         }

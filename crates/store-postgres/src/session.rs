@@ -45,6 +45,10 @@ const FOLLOW: i64 = 1_000;
 /// Rows of the log read while the lock is held. Whoever finds that many is further behind, lets go and catches up first.
 const FOLLOW_INSIDE: i64 = 16;
 
+/// Rows of the log that come with the lock while others are at it: who followed them until then knows all but the last one
+/// or two.
+const NEWEST: i64 = 4;
+
 /// How often to let go for that before the lock is kept while everything is read.
 const PATIENCE: u32 = 4;
 
@@ -395,18 +399,25 @@ impl Session {
         if writes {
             requests.push(Box::pin(async move { link.query(Sql::HeadLock, &[]).await }));
         }
-        if !rivals {
-            requests.push(Box::pin(async move { link.query(Sql::LogAfter, &[&from, &most]).await }));
-        }
+        requests.push(Box::pin(async move {
+            if rivals {
+                return link.query(Sql::LogNewest, &[&from, &NEWEST]).await;
+            }
+            link.query(Sql::LogAfter, &[&from, &most]).await
+        }));
         let mut answers = if rivals {
-            let mut answers = self.wait_and_follow(&runtime, pin!(all(requests)))?;
-            let from = self.mark.version;
-            answers.push(runtime.block_on(link.query(Sql::LogAfter, &[&from, &most])));
-            answers
+            self.wait_and_follow(&runtime, pin!(all(requests)))?
         } else {
             runtime.block_on(all(requests))
         };
-        let log = answers.pop().unwrap_or_else(|| Ok(vec![]));
+        let mut log = answers.pop().unwrap_or_else(|| Ok(vec![]));
+        if rivals && let Ok(newest) = &mut log {
+            newest.reverse();
+            let (from, oldest) = (self.mark.version, newest.first().map(read_position).transpose()?);
+            if oldest.is_none_or(|(mark, _, _)| mark.version > from) {
+                log = runtime.block_on(link.query(Sql::LogAfter, &[&from, &most]));
+            }
+        }
         let lock = if writes { answers.pop() } else { None };
         for answer in answers {
             answer?;

@@ -27,6 +27,7 @@ statements! {
     HeadRevive = "head/revive",
     HeadClock = "head/clock",
     LogAfter = "log/after",
+    LogNewest = "log/newest",
     LogLast = "log/last",
     LogFirst = "log/first",
     LogAppend = "log/append",

@@ -109,6 +109,7 @@ async fn marks_that_somebody_else_made_meanwhile_are_theirs() {
 }
 
 /// The mistake that the missing key is about: whoever has the lock would wait for marks whose writer waits for the lock.
+/// With `CREATE UNIQUE INDEX … ON done (seq)` the server ends one of the two as a deadlock (40P01).
 #[tokio::test]
 async fn whoever_has_the_lock_does_not_wait_for_marks_of_the_same_jobs() {
     // Inside the lock, before its own mark: waits until it is let go.
