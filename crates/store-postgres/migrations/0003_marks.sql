@@ -1,5 +1,5 @@
 -- Marks that nobody waits for, and tables that are cleaned up as fast as they are used. Breaking: version 2 takes marks back by the number of their job alone, and would take those
--- of others along; its processes must have ended.
+-- of others along (migration 4, in the same transaction, sees to it that its processes do not write any more).
 --
 -- Marks are written before their turn, by whoever is about to wait for it. With a unique index, somebody whose turn it is and
 -- who finishes the same job would wait for them, while their writer waits for the turn: a deadlock. That a job is finished

@@ -1,6 +1,7 @@
 //! From Postgres' errors to the store's: out of reach, full, damaged, or a broken rule of ours.
 
 use tidegate_core::codes::{self, Fault};
+use tidegate_pg::NotConnected;
 use tidegate_store::{Error, Result};
 use tokio_postgres::error::SqlState;
 
@@ -13,6 +14,15 @@ pub(crate) trait OrStore<T> {
 impl<T> OrStore<T> for std::result::Result<T, tokio_postgres::Error> {
     fn or_store(self) -> Result<T> {
         self.map_err(|e| from_postgres(&e))
+    }
+}
+
+impl<T> OrStore<T> for std::result::Result<T, NotConnected> {
+    fn or_store(self) -> Result<T> {
+        self.map_err(|e| match e {
+            NotConnected::Driver(e) => from_postgres(&e),
+            NotConnected::Silent => Error::new(codes::STORE_UNREACHABLE, e.to_string()),
+        })
     }
 }
 

@@ -8,12 +8,13 @@
 use std::thread::JoinHandle;
 
 use tidegate_core::codes;
+use tidegate_pg::Address;
 use tidegate_store::{Error, Result};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 use crate::error::OrStore;
-use crate::link::{Address, Link};
+use crate::link::Link;
 use crate::options::PgOptions;
 use crate::session::Mark;
 use crate::statements::Sql;

@@ -28,7 +28,6 @@ mod store;
 mod task;
 #[cfg(test)]
 mod tests;
-mod tls;
 mod writer;
 
 pub use health::PgHealth;

@@ -2,103 +2,24 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::str::FromStr;
 use std::task::Poll;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_sink::Sink as _;
-use tidegate_core::codes;
+use tidegate_pg::{Address, Work};
 use tidegate_store::{Error, Result};
-use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Config, Notification, Row, Statement};
+use tokio_postgres::{Client, Row, Statement};
 
 use crate::error::OrStore;
 use crate::options::PgOptions;
 use crate::statements::{Sql, in_schema};
-use crate::tls::Tls;
-
-/// Told of notifications, in order.
-pub(crate) type Ear = Box<dyn FnMut(&Notification) + Send>;
-
-/// Where the database is and how to get in.
-#[derive(Debug, Clone)]
-pub(crate) struct Address {
-    config: Config,
-    tls: Tls,
-}
-
-impl Address {
-    /// Reads a URL. `schema`, `pooled`, `sslrootcert` and `sslmode=verify-full` in it are ours; the rest is Postgres'.
-    pub(crate) fn parse(url: &str, options: PgOptions) -> Result<(Self, PgOptions)> {
-        let mut options = options;
-        let (rest, query) = url.split_once('?').map_or((url, ""), |(rest, query)| (rest, query));
-        let (mut kept, mut root, mut mode) = (vec![], None, None);
-        for pair in query.split('&').filter(|p| !p.is_empty()) {
-            match pair.split_once('=').unwrap_or((pair, "")) {
-                ("schema", name) => options = options.schema(name)?,
-                ("pooled", yes) => options = options.pooled(yes == "true"),
-                ("sslrootcert", path) => root = Some(path.to_owned()),
-                ("sslmode", name) => mode = Some(name.to_owned()),
-                _ => kept.push(pair),
-            }
-        }
-        let (mode, tls) = Tls::new(mode.as_deref(), root.as_deref())?;
-        let rest = if kept.is_empty() { rest.to_owned() } else { format!("{rest}?{}", kept.join("&")) };
-        // The URL may hold a password: the error of the parser never repeats it.
-        let mut config = Config::from_str(&rest).map_err(|e| {
-            Error::new(codes::INVALID_REQUEST, format!("this is not the URL of a Postgres database: {e}"))
-        })?;
-        config.ssl_mode(mode);
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(options.connect_timeout);
-        }
-        if config.get_application_name().is_none() {
-            config.application_name(&options.name);
-        }
-        config.keepalives(true).keepalives_idle(Duration::from_secs(10));
-        config.tcp_user_timeout(Duration::from_secs(10));
-        Ok((Self { config, tls }, options))
-    }
-
-    /// Opens a connection. Its work is done by a task of the runtime that this is called in.
-    pub(crate) async fn open(&self, mut ear: Option<Ear>) -> Result<(Client, JoinHandle<()>)> {
-        let limit = self.config.get_connect_timeout().copied().unwrap_or(Duration::from_secs(5));
-        // The driver's own limit is on the socket alone; a server that takes the call and says nothing is out of reach,
-        // too.
-        let connecting = tokio::time::timeout(2 * limit, self.config.connect(self.tls.clone()));
-        let late = |_| Error::new(codes::STORE_UNREACHABLE, "the database does not answer");
-        let (client, mut connection) = connecting.await.map_err(late)?.or_store()?;
-        let work = tokio::spawn(async move {
-            loop {
-                match poll_fn(|cx| connection.poll_message(cx)).await {
-                    Some(Ok(AsyncMessage::Notification(heard))) => {
-                        if let Some(ear) = &mut ear {
-                            ear(&heard);
-                        }
-                    }
-                    Some(Ok(_)) => {}
-                    // Whoever waits for an answer is told; nobody else needs to know.
-                    Some(Err(_)) | None => return,
-                }
-            }
-        });
-        Ok((client, work))
-    }
-}
 
 /// A connection with its statements.
 pub(crate) struct Link {
     client: Client,
     statements: Vec<Option<Statement>>,
-    work: JoinHandle<()>,
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        self.work.abort();
-    }
+    _work: Work,
 }
 
 impl std::fmt::Debug for Link {
@@ -110,8 +31,8 @@ impl std::fmt::Debug for Link {
 impl Link {
     /// Opens a connection, makes its settings and prepares these statements.
     pub(crate) async fn open(address: &Address, options: &PgOptions, which: &[Sql]) -> Result<Self> {
-        let (client, work) = address.open(None).await?;
-        let mut link = Self { client, statements: vec![None; Sql::ALL.len()], work };
+        let (client, work) = address.open(None).await.or_store()?;
+        let mut link = Self { client, statements: vec![None; Sql::ALL.len()], _work: work };
         if !options.pooled {
             link.client.batch_execute(&options.settings(false)).await.or_store()?;
         }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use tidegate_pg::Address;
 use tokio::sync::Notify;
 
 use crate::error::OrStore;
-use crate::link::Address;
 use crate::options::PgOptions;
 
 /// Pause before a lost connection is made again.
@@ -25,6 +25,8 @@ pub(crate) struct Heard {
     /// How far the server's clock is ahead of this process's, in milliseconds.
     clock_ahead: AtomicI64,
     wake: Notify,
+    /// Told of commits alone, for somebody who waits for the lock.
+    commits: Notify,
 }
 
 /// What was heard.
@@ -58,6 +60,13 @@ impl Heard {
         self.version.load(Ordering::Acquire)
     }
 
+    /// Waits until a commit after this one was heard of.
+    pub(crate) async fn beyond(&self, version: i64) {
+        while self.version() <= version {
+            self.commits.notified().await;
+        }
+    }
+
     /// Whether notifications come.
     pub(crate) fn listens(&self) -> bool {
         self.listens.load(Ordering::Relaxed)
@@ -86,6 +95,7 @@ impl Heard {
     fn hear(&self, text: &str) {
         if let Some(version) = text.strip_prefix('c').and_then(|v| v.parse().ok()) {
             self.version.fetch_max(version, Ordering::AcqRel);
+            self.commits.notify_one();
         } else {
             self.inbox.store(true, Ordering::Release);
         }
@@ -113,18 +123,17 @@ impl Heard {
 pub(crate) async fn listen(address: Address, options: PgOptions, heard: Arc<Heard>) {
     loop {
         let ear = heard.clone();
-        let opened = address.open(Some(Box::new(move |n| ear.hear(n.payload())))).await;
+        let opened = address.open(Some(Box::new(move |said: &str| ear.hear(said)))).await;
         if let Ok((client, work)) = opened {
             let text = format!("LISTEN {}", options.schema.quoted());
             match client.batch_execute(&text).await.or_store() {
                 Ok(()) => {
                     heard.set_listening(true);
                     // Ends with the connection.
-                    let _ = work.await;
+                    work.ended().await;
                     heard.set_listening(false);
                 }
                 Err(error) => {
-                    work.abort();
                     tracing::debug!("The database does not let us listen; it is polled instead: {error}");
                 }
             }

@@ -3,51 +3,8 @@
 use std::time::Duration;
 
 use tidegate_core::codes;
+use tidegate_pg::{Address, BadAddress, Habits, Schema};
 use tidegate_store::{Error, Result};
-
-/// Longest name of a schema: Postgres cuts longer ones, and `_v1` must fit behind it.
-const MAX_SCHEMA: usize = 48;
-
-/// Name of the schema that holds the store's tables.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Schema(String);
-
-impl Schema {
-    pub(crate) fn new(name: &str) -> Result<Self> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        if !starts || name.len() > MAX_SCHEMA || !name.chars().all(fits) || name.starts_with("pg_") {
-            let detail = format!(
-                "`{name}` is not a name for the schema: letters, digits and _, up to {MAX_SCHEMA}, not pg_…"
-            );
-            return Err(Error::new(codes::INVALID_NAME, detail));
-        }
-        Ok(Self(name.to_owned()))
-    }
-
-    pub(crate) fn is_default(&self) -> bool {
-        self.0 == "tidegate"
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.0
-    }
-
-    /// As it stands in a statement.
-    pub(crate) fn quoted(&self) -> String {
-        format!("\"{}\"", self.0)
-    }
-
-    /// The schema of the functions of this version, as it stands in a statement.
-    pub(crate) fn functions(&self) -> String {
-        format!("\"{}_v1\"", self.0)
-    }
-
-    /// The channel that wakes processes.
-    pub(crate) fn channel(&self) -> &str {
-        &self.0
-    }
-}
 
 /// How a store is connected.
 #[derive(Debug, Clone)]
@@ -73,7 +30,7 @@ pub struct PgOptions {
 impl Default for PgOptions {
     fn default() -> Self {
         Self {
-            schema: Schema("tidegate".into()),
+            schema: Schema::default(),
             migrate: true,
             pooled: false,
             listen: true,
@@ -99,7 +56,7 @@ impl PgOptions {
 
     /// Schema of the tables; the functions of version 1 live in the schema of the same name with `_v1` behind it.
     pub fn schema(mut self, name: &str) -> Result<Self> {
-        self.schema = Schema::new(name)?;
+        self.schema = Schema::new(name).map_err(|bad| refused(codes::INVALID_NAME, bad))?;
         Ok(self)
     }
 
@@ -204,17 +161,23 @@ impl PgOptions {
         let each = settings.iter().map(|(name, value)| format!("{scope} {name} = {value};"));
         each.collect::<Vec<_>>().join(" ")
     }
+
+    /// Where a URL leads to, and the options with what it says of them.
+    pub(crate) fn reach(mut self, url: &str) -> Result<(Address, Self)> {
+        let (name, connect_timeout) = (&*self.name, self.connect_timeout);
+        let habits = Habits { name, connect_timeout, user_timeout: Duration::from_secs(10) };
+        let address = Address::parse(url, habits).map_err(|bad| refused(codes::INVALID_REQUEST, bad))?;
+        self.schema = address.schema.clone().unwrap_or(self.schema);
+        Ok((
+            address.clone(),
+            match address.pooled {
+                Some(yes) => self.pooled(yes),
+                None => self,
+            },
+        ))
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_would_need_more_than_quotes_are_refused() {
-        assert!(Schema::new("tidegate_2").is_ok());
-        for bad in ["", "1st", "a\"b", "a.b", "pg_own", &"x".repeat(49)] {
-            assert_eq!(Schema::new(bad).unwrap_err().code, codes::INVALID_NAME, "{bad}");
-        }
-    }
+fn refused(code: codes::Code, bad: BadAddress) -> Error {
+    Error::new(code, bad.to_string())
 }

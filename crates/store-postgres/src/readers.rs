@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use tidegate_core::codes;
+use tidegate_pg::Address;
 use tidegate_store::{Error, Result};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, oneshot};
 
-use crate::link::{Address, Link};
+use crate::link::Link;
 use crate::listener::{Heard, listen};
 use crate::options::PgOptions;
 use crate::statements::READER;

@@ -6,12 +6,12 @@
 
 use sha2::{Digest as _, Sha256};
 use tidegate_core::codes;
+use tidegate_pg::{Address, Schema};
 use tidegate_store::{Error, Result};
 use tokio_postgres::Client;
 
 use crate::error::OrStore;
-use crate::link::Address;
-use crate::options::{PgOptions, Schema};
+use crate::options::PgOptions;
 use crate::statements::in_schema;
 
 /// A migration: its name, its text, and the oldest version that can work with the schema it leaves behind.
@@ -26,10 +26,14 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_init", text: include_str!("../migrations/0001_init.sql"), readable_from: 1 },
     Migration { name: "0002_lean", text: include_str!("../migrations/0002_lean.sql"), readable_from: 1 },
     Migration { name: "0003_marks", text: include_str!("../migrations/0003_marks.sql"), readable_from: 3 },
+    Migration { name: "0004_fence", text: include_str!("../migrations/0004_fence.sql"), readable_from: 4 },
 ];
 
 /// Version of the schema that this program makes.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
+
+/// The migration from which on `head` says which versions may write.
+const FENCED_FROM: usize = 4;
 
 /// Functions: the schema's suffix, the name, the text.
 const FUNCTIONS: &[(&str, &str, &str)] = &[
@@ -60,15 +64,13 @@ pub struct Step {
 
 /// Brings the schema up to date, or only says what that would take.
 pub async fn migrate(url: &str, options: PgOptions, dry_run: bool) -> Result<Vec<Step>> {
-    let (address, options) = Address::parse(url, options)?;
+    let (address, options) = options.reach(url)?;
     migrate_at(&address, &options, dry_run).await
 }
 
 pub(crate) async fn migrate_at(address: &Address, options: &PgOptions, dry_run: bool) -> Result<Vec<Step>> {
-    let (client, work) = address.open(None).await?;
-    let migrated = in_transaction(&client, options, dry_run).await;
-    work.abort();
-    migrated
+    let (client, _work) = address.open(None).await.or_store()?;
+    in_transaction(&client, options, dry_run).await
 }
 
 /// Refuses a schema that is missing, older, or too new.
@@ -88,8 +90,7 @@ async fn in_transaction(client: &Client, options: &PgOptions, dry_run: bool) -> 
         .await
         .or_store()?;
     // The same number for everybody who migrates the same schema.
-    let lock = Sha256::digest(format!("tidegate migrates {}", options.schema.name()));
-    let lock = i64::from_be_bytes(lock[..8].try_into().unwrap_or_default());
+    let lock = options.schema.lock();
     client.query("SELECT pg_advisory_xact_lock($1)", &[&lock]).await.or_store()?;
     let steps = plan(client, options).await;
     if let (Ok(steps), false) = (&steps, dry_run) {
@@ -123,17 +124,23 @@ async fn plan(client: &Client, options: &PgOptions) -> Result<Vec<Step>> {
         step("ledger".into(), LEDGER);
     }
     for (i, migration) in MIGRATIONS.iter().enumerate().skip(version as usize) {
+        let (number, Migration { name, text, readable_from }) = (i + 1, migration);
+        // Older processes that still run are refused from here on.
+        let fence = if number < FENCED_FROM {
+            String::new()
+        } else {
+            format!(
+                ";\nUPDATE tidegate.head SET readable_from = {readable_from} WHERE readable_from < {readable_from}"
+            )
+        };
         let note = format!(
-            ";\nINSERT INTO tidegate.migrations (version, name, readable_from) VALUES ({}, '{}', {})",
-            i + 1,
-            migration.name,
-            migration.readable_from
+            "INSERT INTO tidegate.migrations (version, name, readable_from) VALUES ({number}, '{name}', {readable_from})"
         );
-        step(migration.name.into(), &format!("{}{note}", migration.text));
+        step((*name).into(), &format!("{text};\n{note}{fence}"));
     }
     for (suffix, name, text) in FUNCTIONS {
         let text = in_schema(text, schema)
-            .replace("pg_notify('tidegate'", &format!("pg_notify('{}'", schema.channel()));
+            .replace("pg_notify('tidegate'", &format!("pg_notify('{}'", schema.name()));
         let wanted = body_hash(&text);
         let of_schema = format!("{}{suffix}", schema.name());
         let found = client.query(INSTALLED, &[&of_schema, name]).await.or_store()?;
@@ -155,11 +162,19 @@ async fn version(client: &Client, schema: &Schema) -> Result<i32> {
     let text = format!("SELECT version, readable_from FROM {ledger} ORDER BY version DESC LIMIT 1");
     let Some(row) = client.query_opt(&text, &[]).await.or_store()? else { return Ok(0) };
     let (found, readable_from): (i32, i32) = (row.try_get(0).or_store()?, row.try_get(1).or_store()?);
-    if found > VERSION && readable_from > VERSION {
-        let detail = format!("the schema has version {found}; this program knows versions up to {VERSION}");
-        return Err(Error::new(codes::STORE_NEWER, detail));
-    }
+    may_use(readable_from)?;
     Ok(found.min(VERSION))
+}
+
+/// Refuses a schema that this version is too old for.
+pub(crate) fn may_use(readable_from: i32) -> Result<()> {
+    if readable_from <= VERSION {
+        return Ok(());
+    }
+    let detail = format!(
+        "the schema can be used from version {readable_from} on; this program knows versions up to {VERSION}"
+    );
+    Err(Error::new(codes::STORE_NEWER, detail))
 }
 
 /// Hash of what Postgres keeps of a function: what stands between the dollars.

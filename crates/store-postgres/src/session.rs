@@ -19,6 +19,7 @@ use std::time::Instant;
 use tidegate_core::codes;
 use tidegate_core::ids::{LeaseId, Seq};
 use tidegate_core::time::Timestamp;
+use tidegate_pg::Address;
 use tidegate_store::machine::{self, Machine, PendingSignals};
 use tidegate_store::{Error, Feed, Result};
 use tokio::runtime::Runtime;
@@ -29,7 +30,7 @@ use self::log::read_position;
 use self::scout::Scout;
 use self::sweep::Sweep;
 use crate::error::OrStore;
-use crate::link::{Address, Link, Request, all};
+use crate::link::{Link, Request, all};
 use crate::listener::Heard;
 use crate::options::PgOptions;
 use crate::rows::foreseen::{Ahead, Completion};
@@ -43,6 +44,10 @@ const FOLLOW: i64 = 1_000;
 
 /// Rows of the log read while the lock is held. Whoever finds that many is further behind, lets go and catches up first.
 const FOLLOW_INSIDE: i64 = 16;
+
+/// Rows of the log that come with the lock while others are at it: who followed them until then knows all but the last one
+/// or two.
+const NEWEST: i64 = 4;
 
 /// How often to let go for that before the lock is kept while everything is read.
 const PATIENCE: u32 = 4;
@@ -394,26 +399,36 @@ impl Session {
         if writes {
             requests.push(Box::pin(async move { link.query(Sql::HeadLock, &[]).await }));
         }
-        if !rivals {
-            requests.push(Box::pin(async move { link.query(Sql::LogAfter, &[&from, &most]).await }));
-        }
+        requests.push(Box::pin(async move {
+            if rivals {
+                return link.query(Sql::LogNewest, &[&from, &NEWEST]).await;
+            }
+            link.query(Sql::LogAfter, &[&from, &most]).await
+        }));
         let mut answers = if rivals {
-            let mut answers = self.wait_and_follow(&runtime, pin!(all(requests)))?;
-            let from = self.mark.version;
-            answers.push(runtime.block_on(link.query(Sql::LogAfter, &[&from, &most])));
-            answers
+            self.wait_and_follow(&runtime, pin!(all(requests)))?
         } else {
             runtime.block_on(all(requests))
         };
-        let log = answers.pop().unwrap_or_else(|| Ok(vec![]));
+        let mut log = answers.pop().unwrap_or_else(|| Ok(vec![]));
+        if rivals && let Ok(newest) = &mut log {
+            newest.reverse();
+            let (from, oldest) = (self.mark.version, newest.first().map(read_position).transpose()?);
+            if oldest.is_none_or(|(mark, _, _)| mark.version > from) {
+                log = runtime.block_on(link.query(Sql::LogAfter, &[&from, &most]));
+            }
+        }
         let lock = if writes { answers.pop() } else { None };
         for answer in answers {
             answer?;
         }
-        let alive = match lock.transpose()? {
-            Some(rows) => rows.first().map_or(Ok(false), |row| row.try_get(0).or_store())?,
-            None => true,
+        let (alive, readable_from) = match lock.transpose()?.as_deref() {
+            Some([row, ..]) => (row.try_get(0).or_store()?, row.try_get(1).or_store()?),
+            Some([]) => (false, 0),
+            None => (true, 0),
         };
+        // Somebody may have migrated since this process started.
+        crate::schema::may_use(readable_from)?;
         if !alive {
             if !ahead.marks.is_empty() {
                 // Reviving commits, and nothing has decided on these marks: what they are about may be lost.
@@ -452,7 +467,7 @@ impl Session {
         let (next, stamp) = (self.mark.version + 1, self.random.next_u64().cast_signed());
         // As it was when the operations ran: who came since has missed nothing that was promised.
         let watched = self.watching;
-        let channel = self.options.schema.channel().to_owned();
+        let channel = self.options.schema.name().to_owned();
         let durable_claims = self.options.durable_claims;
         let machine = self.machine()?;
         let changes = machine.take_changes();

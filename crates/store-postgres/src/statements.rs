@@ -1,7 +1,7 @@
 //! Every statement by name. Their text is in `sql/`, one file each, written for the schema `tidegate`; another schema
 //! is put in its place when a connection prepares them.
 
-use crate::options::Schema;
+use tidegate_pg::Schema;
 
 /// Declares the statements that connections prepare.
 macro_rules! statements {
@@ -27,6 +27,7 @@ statements! {
     HeadRevive = "head/revive",
     HeadClock = "head/clock",
     LogAfter = "log/after",
+    LogNewest = "log/newest",
     LogLast = "log/last",
     LogFirst = "log/first",
     LogAppend = "log/append",
@@ -132,7 +133,7 @@ pub(crate) fn in_schema(text: &str, schema: &Schema) -> String {
     if schema.is_default() {
         return text.to_owned();
     }
-    text.replace("tidegate_v1.", &format!("{}.", schema.functions()))
+    text.replace("tidegate_v1.", &format!("\"{}_v1\".", schema.name()))
         .replace("tidegate.", &format!("{}.", schema.quoted()))
 }
 

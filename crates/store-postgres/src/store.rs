@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::codes;
 use tidegate_core::time::Timestamp;
+use tidegate_pg::Address;
 use tidegate_store::machine::Digest;
 use tidegate_store::{Error, Feed, Result, Signals};
 use tokio::sync::{mpsc, oneshot};
@@ -12,7 +13,6 @@ use tokio::sync::{mpsc, oneshot};
 use crate::error::OrStore;
 use crate::flusher::Flusher;
 use crate::health::{self, PgHealth};
-use crate::link::Address;
 use crate::listener::Heard;
 use crate::options::PgOptions;
 use crate::readers::{For, Readers};
@@ -44,7 +44,7 @@ impl PgStore {
     /// The URL is libpq's (`postgres://user:password@host:port/database?sslmode=…`); `schema=` and `pooled=true` in it
     /// mean what they mean in the options.
     pub async fn connect(url: &str, options: PgOptions, now: Timestamp) -> Result<Self> {
-        let (address, options) = Address::parse(url, options)?;
+        let (address, options) = options.reach(url)?;
         if options.migrate {
             for step in schema::migrate_at(&address, &options, false).await? {
                 tracing::info!(step = step.name, "Migrated the database.");
@@ -175,11 +175,10 @@ fn serve(
 
 /// The number of this store, of which the numbers of its events are part.
 async fn origin(address: &Address, options: &PgOptions) -> Result<u64> {
-    let (client, work) = address.open(None).await?;
+    let (client, _work) = address.open(None).await.or_store()?;
     let text = format!("SELECT value FROM {}.meta WHERE name = 'origin'", options.schema.quoted());
-    let row = client.query_one(&text, &[]).await.or_store();
-    work.abort();
-    Ok(row?.try_get::<_, i64>(0).or_store()?.cast_unsigned())
+    let row = client.query_one(&text, &[]).await.or_store()?;
+    Ok(row.try_get::<_, i64>(0).or_store()?.cast_unsigned())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

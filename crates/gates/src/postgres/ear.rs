@@ -47,7 +47,7 @@ pub(super) async fn listen(shared: std::sync::Arc<Shared>) {
         let ear = move |payload: &str| drop(turns.wake(&heard(&own, payload)));
         match shared.address.open(Some(Box::new(ear))).await {
             Ok((client, work)) => {
-                let text = format!("LISTEN \"{}\"", shared.options.schema.channel());
+                let text = format!("LISTEN \"{}\"", shared.channel);
                 match client.batch_execute(&text).await {
                     Ok(()) => {
                         shared.listening.send_replace(true);

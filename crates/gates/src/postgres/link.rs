@@ -1,18 +1,24 @@
 //! A connection with the statements of an operation, two round trips each: lock, and write.
 
 use tidegate_core::gates::Micros;
+use tidegate_pg::{Address, NotConnected, Schema, Work};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-use super::address::{Address, Work};
 use super::lanes::LaneKey;
-use super::options::{PgGatesOptions, Schema};
+use super::options::PgGatesOptions;
 use super::statements::{self as sql, in_schema};
 use crate::GatesError;
 
 /// From the driver's errors to ours.
 pub(super) fn unreachable(error: tokio_postgres::Error) -> GatesError {
     GatesError::Unreachable(Box::new(error))
+}
+
+impl From<NotConnected> for GatesError {
+    fn from(error: NotConnected) -> Self {
+        Self::Unreachable(Box::new(error))
+    }
 }
 
 /// A connection.

@@ -12,7 +12,6 @@
 //! - A partition that was lost (emptied tables, damaged state) starts without credit. One that nobody has ever used starts full.
 //! - What is answered is on the server's disk.
 
-mod address;
 mod domains;
 mod ear;
 mod janitor;
@@ -24,7 +23,6 @@ mod options;
 mod schema;
 mod state;
 mod statements;
-mod tls;
 mod worker;
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -36,9 +34,9 @@ use async_trait::async_trait;
 use tidegate_core::gates::{
     Admission, Call, Compiled, Freed, Holder, Micros, Outcome, Partition, Permit, Renewal, Settled, Target,
 };
+use tidegate_pg::Address;
 use tokio::task::JoinHandle;
 
-use address::Address;
 use domains::{Domains, Known, unknown};
 use job::{Answer, Failed, Wakes, job};
 use lanes::{LaneKey, Lanes};
@@ -134,14 +132,14 @@ impl PgGates {
     /// Connects, and makes the tables where they are missing. The URL is the store's: `schema`, `pooled`, `sslmode` and
     /// `sslrootcert` are understood.
     pub async fn connect(url: &str, options: PgGatesOptions) -> Result<Self, GatesError> {
-        let (address, options) = Address::parse(url, options)?;
+        let (address, options) = options.reach(url)?;
         schema::ensure(&address, &options.schema).await?;
         let random = RandomState::new();
         let shared = Arc::new(Shared {
             domains: Domains::default(),
             lanes: Lanes::new(),
             turns: Turns::default(),
-            channel: options.schema.channel(),
+            channel: options.channel(),
             speaker: format!("{:016x}", random.hash_one(0xe11a)),
             listening: tokio::sync::watch::Sender::new(false),
             random,

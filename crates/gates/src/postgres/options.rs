@@ -2,42 +2,12 @@
 
 use std::time::Duration;
 
+use tidegate_pg::{Address, BadAddress, Habits, Schema};
+
 use crate::GatesError;
 
-/// Longest name of a schema, as for the store: what stands behind it in the channel's name must fit.
-const MAX_SCHEMA: usize = 48;
 /// Most connections for operations.
 const MAX_CONNECTIONS: usize = 64;
-
-/// Name of the schema that holds the tables.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Schema(String);
-
-impl Schema {
-    fn new(name: &str) -> Result<Self, GatesError> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        if !starts || name.len() > MAX_SCHEMA || !name.chars().all(fits) || name.starts_with("pg_") {
-            let hint = format!("use letters, digits and _, up to {MAX_SCHEMA}, not pg_…");
-            return Err(GatesError::address(format!("`{name}` is not a name for a schema"), &hint));
-        }
-        Ok(Self(name.to_owned()))
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.0
-    }
-
-    /// As it stands in a statement.
-    pub(super) fn quoted(&self) -> String {
-        format!("\"{}\"", self.0)
-    }
-
-    /// The channel that wakes processes.
-    pub(super) fn channel(&self) -> String {
-        format!("{}_gates", self.0)
-    }
-}
 
 /// How the gates are connected.
 #[derive(Debug, Clone)]
@@ -56,7 +26,7 @@ pub struct PgGatesOptions {
 impl Default for PgGatesOptions {
     fn default() -> Self {
         Self {
-            schema: Schema("tidegate".into()),
+            schema: Schema::default(),
             name: "tidegate gates".into(),
             pooled: false,
             connections: 4,
@@ -77,7 +47,7 @@ impl PgGatesOptions {
 
     /// Schema of the tables.
     pub fn schema(mut self, name: &str) -> Result<Self, GatesError> {
-        self.schema = Schema::new(name)?;
+        self.schema = Schema::new(name).map_err(refused)?;
         Ok(self)
     }
 
@@ -135,17 +105,23 @@ impl PgGatesOptions {
         let each = settings.iter().map(|(name, value)| format!("{scope} {name} = {value};"));
         each.collect::<Vec<_>>().join(" ")
     }
+
+    /// Where a URL leads to, and the options with what it says of them.
+    pub(super) fn reach(mut self, url: &str) -> Result<(Address, Self), GatesError> {
+        let (name, connect_timeout) = (&*self.name, self.connect_timeout);
+        let habits = Habits { name, connect_timeout, user_timeout: Duration::from_secs(5) };
+        let address = Address::parse(url, habits).map_err(refused)?;
+        self.schema = address.schema.clone().unwrap_or(self.schema);
+        self.pooled = address.pooled.unwrap_or(self.pooled);
+        Ok((address, self))
+    }
+
+    /// The channel that wakes processes.
+    pub(super) fn channel(&self) -> String {
+        format!("{}_gates", self.schema.name())
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_would_need_more_than_quotes_are_refused() {
-        assert_eq!(Schema::new("own_2").unwrap().channel(), "own_2_gates");
-        for bad in ["", "1st", "a\"b", "a.b", "pg_own", &"x".repeat(49)] {
-            assert!(Schema::new(bad).is_err(), "{bad}");
-        }
-    }
+fn refused(bad: BadAddress) -> GatesError {
+    GatesError::Address { problem: bad.problem, hint: bad.hint }
 }

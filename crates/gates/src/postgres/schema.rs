@@ -1,11 +1,9 @@
 //! The tables: made where they are missing, under the lock that everybody takes who changes the store's schema.
 
-use sha2::{Digest as _, Sha256};
+use tidegate_pg::{Address, Schema};
 use tokio_postgres::Client;
 
-use super::address::Address;
 use super::link::unreachable;
-use super::options::Schema;
 use super::statements::{SCHEMA_CREATE, SCHEMA_EXISTS, in_schema};
 use crate::GatesError;
 
@@ -18,9 +16,7 @@ pub(super) async fn ensure(address: &Address, schema: &Schema) -> Result<(), Gat
     let begin = "BEGIN; SET LOCAL lock_timeout = 15000; SET LOCAL client_min_messages = warning";
     client.batch_execute(begin).await.map_err(unreachable)?;
     // The same number as the store's: a schema is not made twice at the same time.
-    let lock = Sha256::digest(format!("tidegate migrates {}", schema.name()));
-    let lock = i64::from_be_bytes(lock[..8].try_into().unwrap_or_default());
-    client.query("SELECT pg_advisory_xact_lock($1)", &[&lock]).await.map_err(unreachable)?;
+    client.query("SELECT pg_advisory_xact_lock($1)", &[&schema.lock()]).await.map_err(unreachable)?;
     // Somebody who may not create schemas can be given an empty one.
     let there = client.query_one("SELECT to_regnamespace($1) IS NOT NULL", &[&schema.quoted()]).await;
     if !there.and_then(|row| row.try_get::<_, bool>(0)).map_err(unreachable)? {

@@ -1,6 +1,6 @@
 //! Every statement by name. Their text is in `sql/`, one file each, written for the schema `tidegate`.
 
-use super::options::Schema;
+use tidegate_pg::Schema;
 
 /// Declares the statements.
 macro_rules! statements {

@@ -1,2 +1,2 @@
--- Adds a row; a version that exists ends the transaction. Params: version, stamp, next seq, next lease, now, changes.
-INSERT INTO tidegate.log (version, stamp, next_seq, next_lease, now, changes) VALUES ($1, $2, $3, $4, $5, $6)
+-- Adds a row; a version that exists ends the transaction. Params: version, stamp, next seq, next lease, now, effects.
+INSERT INTO tidegate.log (version, stamp, next_seq, next_lease, now, effects) VALUES ($1, $2, $3, $4, $5, $6)

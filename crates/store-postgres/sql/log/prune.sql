@@ -4,8 +4,8 @@
 DELETE FROM tidegate.log AS l
 USING (
     SELECT version, at, newest,
-           sum(octet_length(changes)) OVER (ORDER BY version) - octet_length(changes) AS bytes_before
-    FROM (SELECT o.version, o.at, o.changes, n.version AS newest
+           sum(octet_length(effects)) OVER (ORDER BY version) - octet_length(effects) AS bytes_before
+    FROM (SELECT o.version, o.at, o.effects, n.version AS newest
           FROM (SELECT version FROM tidegate.log ORDER BY version DESC LIMIT 1) AS n, tidegate.log AS o
           WHERE o.version >= $1 AND o.version < n.version ORDER BY o.version LIMIT $4) AS few
 ) AS oldest

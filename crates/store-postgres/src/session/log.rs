@@ -51,10 +51,13 @@ impl Session {
         }
     }
 
-    /// Applies rows of the log; the first must be the one that the machine knows as the last.
+    /// Applies rows of the log, which begin with what the machine knows: the last row that it knows must be among them.
     pub(super) fn follow(&mut self, log: &[Row]) -> Result<(), Behind> {
         let mut rows = log.iter();
-        let known = rows.next().map(read_position).transpose()?;
+        let mut known = rows.next().map(read_position).transpose()?;
+        while known.is_some_and(|(mark, _, _)| mark.version < self.mark.version) {
+            known = rows.next().map(read_position).transpose()?;
+        }
         if known.is_none_or(|(mark, _, _)| mark != self.mark) {
             return Err(Behind::Lost);
         }

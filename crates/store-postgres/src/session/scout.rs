@@ -17,8 +17,7 @@ use crate::statements::Sql;
 /// Others count as being at it for this long after their last commit.
 const RIVALS_FOR: Duration = Duration::from_secs(1);
 
-/// Pause between two looks at what was heard, and between two at the log if nothing was.
-const GLANCE: Duration = Duration::from_millis(1);
+/// Pause between two looks at the log while nothing is heard.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The connection, and whether it is needed.
@@ -77,10 +76,8 @@ impl Session {
             let (from, heard) = (self.mark.version, self.heard.clone());
             let Some(link) = &self.scout.link else { return Ok(runtime.block_on(answer)) };
             let news = async {
-                let began = Instant::now();
-                while heard.version() <= from && began.elapsed() < LOOK {
-                    tokio::time::sleep(GLANCE).await;
-                }
+                // Heard or not, it is looked at.
+                let _ = tokio::time::timeout(LOOK, heard.beyond(from)).await;
                 link.query(Sql::LogAfter, &[&from, &FOLLOW]).await
             };
             let first = runtime.block_on(async {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use tidegate_pg::Address;
 use tidegate_store::Result;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -10,7 +11,7 @@ use tokio_postgres::types::ToSql;
 
 use super::Session;
 use crate::error::OrStore;
-use crate::link::{Address, Link};
+use crate::link::Link;
 use crate::options::PgOptions;
 use crate::statements::Sql;
 

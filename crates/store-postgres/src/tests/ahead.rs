@@ -109,6 +109,7 @@ async fn marks_that_somebody_else_made_meanwhile_are_theirs() {
 }
 
 /// The mistake that the missing key is about: whoever has the lock would wait for marks whose writer waits for the lock.
+/// With `CREATE UNIQUE INDEX … ON done (seq)` the server ends one of the two as a deadlock (40P01).
 #[tokio::test]
 async fn whoever_has_the_lock_does_not_wait_for_marks_of_the_same_jobs() {
     // Inside the lock, before its own mark: waits until it is let go.
@@ -161,7 +162,7 @@ async fn somebody_who_is_far_behind_catches_up_before_it_holds_the_lock() {
     // Fails if many rows are asked for by somebody who holds the lock.
     let watched = deaf().instead(
         "log/after",
-        "SELECT version, stamp, next_seq, next_lease, now, changes FROM tidegate.log
+        "SELECT version, stamp, next_seq, next_lease, now, effects FROM tidegate.log
          WHERE version >= $1 AND 1 / (CASE WHEN $2::bigint > 100 AND EXISTS (
              SELECT FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
              WHERE l.pid = pg_backend_pid() AND c.relname = 'head' AND l.mode = 'RowShareLock'

@@ -57,10 +57,10 @@ async fn processes_that_write_at_once_take_turns() {
 /// log's primary key keeps it from doing harm, at the price of a failed call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locking_and_reading_in_one_statement_would_miss_commits() {
-    let mistake = PgOptions::new().instead("head/lock", "SELECT EXISTS (SELECT FROM tidegate.alive)").instead(
+    let mistake = PgOptions::new().instead("head/lock", "SELECT EXISTS (SELECT FROM tidegate.alive), 0").instead(
         "log/after",
         "WITH locked AS MATERIALIZED (SELECT one FROM tidegate.head WHERE one FOR UPDATE)
-         SELECT version, stamp, next_seq, next_lease, now, changes
+         SELECT version, stamp, next_seq, next_lease, now, effects
          FROM locked, LATERAL (SELECT * FROM tidegate.log WHERE version >= $1 ORDER BY version LIMIT $2) AS l",
     );
     let (failed, twice, _) = contend(mistake).await;

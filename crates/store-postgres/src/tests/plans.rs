@@ -7,6 +7,7 @@ use crate::statements::{Sql, in_schema};
 const HOT: &[(Sql, &str, &str)] = &[
     (Sql::HeadLock, "", "head_pkey"),
     (Sql::LogAfter, "1, 1000", "log_pkey"),
+    (Sql::LogNewest, "1, 4", "log_pkey"),
     (Sql::LogLast, "", "log_pkey"),
     (Sql::LogPrune, "0, 50000, 120, 256, 1000000", "log_pkey"),
     (Sql::JobsGet, "'{1,5}', '{3,5}'", "jobs_pkey"),
@@ -35,7 +36,7 @@ const HOT: &[(Sql, &str, &str)] = &[
 ];
 
 const FILL: &str = "
-    INSERT INTO tidegate.log (version, stamp, next_seq, next_lease, now, changes)
+    INSERT INTO tidegate.log (version, stamp, next_seq, next_lease, now, effects)
         SELECT n, n, n, n, n, '' FROM generate_series(100, 20000) AS n;
     INSERT INTO tidegate.jobs (seq, created_at, run_at, timeout_ms, id, kind, lane, payload)
         SELECT n, n, n, 1, gen_random_uuid(), 1, 1, '1' FROM generate_series(1, 20000) AS n;

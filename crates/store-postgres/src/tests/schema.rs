@@ -65,3 +65,40 @@ async fn a_function_that_was_changed_is_noticed_and_put_right() {
     );
     user.enqueue("'task', '\"longer than ten\"'").await;
 }
+
+#[tokio::test]
+async fn a_process_that_a_migration_leaves_behind_is_refused_before_it_writes() {
+    let f = Fixture::new().await;
+    enqueue(&f.store, job("1")).await;
+    let user = f.user().await;
+    user.run("UPDATE tidegate.head SET readable_from = 99").await;
+    let refused = f.store.enqueue(vec![job("2")], NOW).await.unwrap_err();
+    assert_eq!(refused.code, codes::STORE_NEWER);
+    assert_eq!(user.number("SELECT count(*) FROM tidegate.jobs").await, 1);
+    user.run("UPDATE tidegate.head SET readable_from = 0").await;
+    while f.store.enqueue(vec![job("3")], NOW).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn processes_that_do_not_ask_yet_are_stopped_by_their_next_statement() {
+    let (url, schema) = (postgres::url(), fresh_schema());
+    let options = || PgOptions::new().schema(&schema).unwrap();
+    let (client, _work) = options().reach(&url).unwrap().0.open(None).await.unwrap();
+    let planned = migrate(&url, options(), true).await.unwrap();
+    let before = planned.iter().take_while(|step| step.name != "0004_fence");
+    for step in before {
+        client.batch_execute(&step.sql).await.unwrap();
+    }
+    // What every transaction of versions 1 to 3 begins with.
+    let follow = format!(
+        "SELECT version, stamp, next_seq, next_lease, now, changes FROM \"{schema}\".log
+         WHERE version >= $1 ORDER BY version LIMIT $2"
+    );
+    let follow = client.prepare(&follow).await.unwrap();
+    assert_eq!(client.query(&follow, &[&0_i64, &1_i64]).await.unwrap().len(), 1);
+    migrate(&url, options(), false).await.unwrap();
+    client.query(&follow, &[&0_i64, &1_i64]).await.unwrap_err();
+    PgStore::connect(&url, options().migrate(false), NOW).await.unwrap();
+}

@@ -6,7 +6,7 @@ use tidegate_core::time::Timestamp;
 use tidegate_store::params::JobQuery;
 
 use super::*;
-use crate::link::{Address, Link};
+use crate::link::Link;
 use crate::search::{Rest, Search};
 use crate::statements::READER;
 
@@ -38,7 +38,7 @@ async fn a_bounded_page_hands_back_where_to_go_on_and_finds_all_in_the_end() {
     for job in claim(&f.store, 40, NOW).await.jobs {
         settle(&f.store, job.ticket, Outcome::Cancel, NOW).await;
     }
-    let (address, options) = Address::parse(&f.url, PgOptions::new().schema(&f.schema).unwrap()).unwrap();
+    let (address, options) = PgOptions::new().schema(&f.schema).unwrap().reach(&f.url).unwrap();
     let link = Link::open(&address, &options, READER).await.unwrap();
     let query = |states: &[State]| JobQuery { states: states.to_vec(), ..JobQuery::default() };
     for (states, expected, most_pages) in [

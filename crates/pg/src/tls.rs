@@ -14,7 +14,7 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use crate::GatesError;
+use crate::BadAddress;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
 use tokio_postgres::config::SslMode;
@@ -29,7 +29,7 @@ const ROOTS: &str = "name a PEM file of root certificates with sslrootcert=FILE"
 
 /// How connections are encrypted.
 #[derive(Clone)]
-pub(super) struct Tls {
+pub(crate) struct Tls {
     config: Arc<ClientConfig>,
 }
 
@@ -41,8 +41,8 @@ impl std::fmt::Debug for Tls {
 
 impl Tls {
     /// Reads `sslmode` and `sslrootcert`.
-    pub(super) fn new(mode: Option<&str>, root: Option<&str>) -> Result<(SslMode, Self), GatesError> {
-        let refuse = |detail: String| GatesError::address(detail, MODES);
+    pub(crate) fn new(mode: Option<&str>, root: Option<&str>) -> Result<(SslMode, Self), BadAddress> {
+        let refuse = |detail: String| BadAddress::new(detail, MODES);
         let (driver, check) = match mode {
             Some("disable") => (SslMode::Disable, Check::Nothing),
             None | Some("prefer" | "allow") => (SslMode::Prefer, Check::Nothing),
@@ -57,13 +57,13 @@ impl Tls {
             Check::Signer | Check::All => {
                 let roots = Arc::new(roots(root)?);
                 let inner = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
-                let inner = inner.map_err(|e| GatesError::address(format!("sslrootcert: {e}"), ROOTS))?;
+                let inner = inner.map_err(|e| BadAddress::new(format!("sslrootcert: {e}"), ROOTS))?;
                 Verifier { inner: Some(inner), check, provider: provider.clone() }
             }
         };
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|e| GatesError::Unreachable(Box::new(e)))?
+            .map_err(|e| refuse(format!("TLS: {e}")))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
@@ -71,10 +71,10 @@ impl Tls {
     }
 }
 
-fn roots(path: Option<&str>) -> Result<RootCertStore, GatesError> {
+fn roots(path: Option<&str>) -> Result<RootCertStore, BadAddress> {
     let system = || SYSTEM_ROOTS.iter().copied().find(|p| Path::new(p).exists());
     let path = path.filter(|p| *p != "system").or_else(system);
-    let refuse = |detail: String| GatesError::address(detail, ROOTS);
+    let refuse = |detail: String| BadAddress::new(detail, ROOTS);
     let path = path.ok_or_else(|| refuse("this system has no list of trusted certificates".into()))?;
     let unreadable = |e| refuse(format!("sslrootcert {path}: {e}"));
     let mut roots = RootCertStore::empty();
@@ -158,7 +158,7 @@ impl MakeTlsConnect<Socket> for Tls {
 }
 
 /// Encrypts one connection.
-pub(super) struct Connector {
+pub(crate) struct Connector {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
@@ -177,7 +177,7 @@ impl TlsConnect<Socket> for Connector {
 }
 
 /// An encrypted connection.
-pub(super) struct Encrypted(Box<tokio_rustls::client::TlsStream<Socket>>);
+pub(crate) struct Encrypted(Box<tokio_rustls::client::TlsStream<Socket>>);
 
 impl TlsStream for Encrypted {
     fn channel_binding(&self) -> ChannelBinding {
