@@ -14,9 +14,8 @@ local function all_leases()
 end
 
 local function lease_named(name)
-  local holder = sub(name, 18)
-  local shut = sub(name, 17, 17) == 'h'
-  return lease_of(shut and shut_key(tonumber(sub(name, 1, 16))) or live_key(holder), holder)
+  local holder, key = lease_in(name)
+  return lease_of(key, holder)
 end
 
 -- The scope keys that have state, at most so many; only those of scope `only` if it is given.
@@ -186,7 +185,7 @@ operation('operate', function()
             end
           end
           if head then
-            command('ZADD', main_key(sc, place.level), head - 1, member(place.seq, place.holder))
+            command('ZADD', main_key(sc, place.level), head - 1, waiter(place))
             place.stands[s] = {sc.key, 1, head - 1, place.stands[s][4]}
             place.dirty = true
           end
@@ -199,7 +198,7 @@ operation('operate', function()
     -- args[7] holder, args[8] 1: only look. {leases, woken}
     local views, found, touched = {}, {}, {}
     for _, name in ipairs(all_leases()) do
-      if sub(name, 18) == args[7] then
+      if lease_in(name) == args[7] then
         local lease = lease_named(name)
         if lease then
           found[#found + 1] = lease

@@ -195,19 +195,20 @@ end
 
 -- Reported level: 1 level, 2 at, 3 used at, 4 in flight, 5 sent, 6 capacity, 7 highest, 8 highest at, 9 observed, 10 rate, 11 answered,
 -- 12 margin, 13 margin at, 14 shadow, 15 foreign, 16 admitted. Nano points where the specification says so.
-local MARGIN_FALLS, CUT_RETRY, WRAP = 600000000, 5000000, 1125899906842624
-local MAX_POINTS = 1000000000
-local level = {}
+local WRAP, level = 1125899906842624, {}
+local level_advance, level_observe, level_settle
 KINDS.level = level
 
-local function refilled(g, b, from, elapsed)
-  if from >= g[b + 6] or elapsed >= cdiv(g[b + 6] - from, g[b + 10]) then return g[b + 6] end
-  return from + elapsed * g[b + 10]
-end
+do -- a function has 200 locals at most
+local MARGIN_FALLS, CUT_RETRY, MAX_POINTS = 600000000, 5000000, 1000000000
 
 local function refill(g, b)
-  local elapsed = t - g[b + 2]
-  g[b + 1], g[b + 14], g[b + 2] = refilled(g, b, g[b + 1], elapsed), refilled(g, b, g[b + 14], elapsed), t
+  local full, gained = g[b + 6], (t - g[b + 2]) * g[b + 10]
+  -- A product that is too large to be exact is larger than any capacity.
+  local now, shadow = g[b + 1] + gained, g[b + 14] + gained
+  if now > full then now = full end
+  if shadow > full then shadow = full end
+  g[b + 1], g[b + 14], g[b + 2] = now, shadow, t
 end
 
 function level.fresh(r, lost)
@@ -219,13 +220,16 @@ function level.fresh(r, lost)
   return g
 end
 
-local function level_advance(g, b, r)
+function level_advance(g, b, r)
   if t - g[b + 3] >= FORGET and g[b + 4] == 0 then
     local new = level.fresh(r, -1)
     for i = 1, 16 do g[b + i] = new[i] end
     return
   end
-  if g[b + 9] == 0 then g[b + 6], g[b + 7], g[b + 10], g[b + 8] = r.capacity * NANO, r.capacity * NANO, r.rate, t end
+  if g[b + 9] == 0 then
+    local full = r.capacity * NANO
+    g[b + 6], g[b + 7], g[b + 10], g[b + 8] = full, full, r.rate, t
+  end
   refill(g, b)
 end
 
@@ -276,7 +280,7 @@ local function nano(milli) return min(milli, floor(PRODUCT / NANO)) * NANO end
 
 -- A report: `seen` is {level, capacity, rate}, false where nothing was said. `answered`, `admitted`: milli points since that call was
 -- admitted; nil if its lease is gone, and then the report only lowers. Returns foreign use.
-local function level_observe(g, b, sent, seen, answered, admitted)
+function level_observe(g, b, sent, seen, answered, admitted)
   if sent < g[b + 5] then return 0 end
   g[b + 5] = sent
   local capacity, rate = seen[2], seen[3]
@@ -306,14 +310,15 @@ local function level_observe(g, b, sent, seen, answered, admitted)
 end
 
 -- A call ended. `mark`: answered, admitted and time when it was admitted; `actual`: milli points that were charged, false if unknown.
-local function level_settle(g, b, mark, cost, actual, throttled, seen)
+function level_settle(g, b, mark, cost, actual, throttled, seen)
   g[b + 4], g[b + 3] = g[b + 4] - cost * NANO, g[b + 2]
   local charged = actual or cost
   if throttled then charged = 0 end
   local back = (cost - charged) * NANO
-  g[b + 14] = min(g[b + 14] + back, g[b + 6])
-  local said = seen and seen[1]
-  if not said then g[b + 1] = min(g[b + 1] + back, g[b + 6]) end
+  local said, full = seen and seen[1], g[b + 6]
+  local shadow, now = g[b + 14] + back, g[b + 1] + back
+  g[b + 14] = shadow < full and shadow or full
+  if not said then g[b + 1] = now < full and now or full end
   local answered, admitted = (g[b + 11] - mark[1]) % WRAP, (g[b + 16] - mark[2]) % WRAP
   if not throttled then g[b + 11] = (g[b + 11] + cost) % WRAP end
   local foreign = 0
@@ -323,4 +328,5 @@ local function level_settle(g, b, mark, cost, actual, throttled, seen)
     if not said then g[b + 1] = min(g[b + 1], cost * NANO - 1 - g[b + 4]) end
   end
   return foreign
+end
 end

@@ -11,7 +11,7 @@ operation('renew', function()
   if lease and not shut then
     lease.ends = max(lease.ends, t + lease.length)
     write_lease(lease)
-    command('ZADD', P .. ':e', lease.ends, end_name(lease))
+    command('ZADD', P .. ':e', stamp(lease.ends), end_name(lease))
     -- What counts this lease must not expire before it.
     for _, rule in ipairs(C.scopes) do
       local own = not rule.root and is_counted(lease, rule) and key_of(rule, lease.parts)

@@ -31,7 +31,7 @@ use async_trait::async_trait;
 use redis::Value;
 use tidegate_core::gates::{
     Admission, Call, Compiled, End, Failure, Freed, GateSet, Holder, InvalidGates, Micros, Outcome,
-    PERMIT_LEASE, Part, Permit, Points, Renewal, SECOND, Settled, Target,
+    PERMIT_LEASE, Permit, Points, Renewal, SECOND, Settled, Target,
 };
 
 use self::link::{Asked, Link, unreachable};
@@ -363,9 +363,16 @@ impl Inner {
     }
 }
 
+/// All parts of a target, as the functions know it by.
+fn all_parts(target: &Target) -> String {
+    let mut text = String::with_capacity(32);
+    target.key_into(u8::MAX, &mut text);
+    text
+}
+
 /// Numbers as the functions read them, without a text for each: doubles, and what is not a number where there is none.
 fn packed<const N: usize>(numbers: [Option<i64>; N]) -> Vec<u8> {
-    numbers.iter().flat_map(|n| n.map_or(f64::NAN, |n| n as f64).to_le_bytes()).collect()
+    numbers.iter().flat_map(|n| n.map_or(f64::NAN, |n| n as f64).to_be_bytes()).collect()
 }
 
 #[async_trait]
@@ -386,8 +393,8 @@ impl Gates for RedisGates {
             Some(call.process as i64),
             Some(valid.into()),
         ]);
-        let mut arguments: Vec<&[u8]> = vec![call.holder.as_str().as_bytes(), &numbers];
-        arguments.extend(Part::ALL.map(|part| call.target.part(part).as_bytes()));
+        let parts = all_parts(&call.target);
+        let arguments = [call.holder.as_str().as_bytes(), &numbers, parts.as_bytes()];
         let value = inner.run(Operation::Admit, &domain, &partition, now, &arguments).await?;
         let (reply, noteworthy) = reply::admission(value, call, &domain.set().gates)?;
         if noteworthy {
@@ -429,8 +436,8 @@ impl Gates for RedisGates {
             milli(observed.restore_per_s),
             Some(permit.admitted_at),
         ]);
-        let mut arguments: Vec<&[u8]> = vec![permit.holder.as_str().as_bytes(), &numbers, end.as_bytes()];
-        arguments.extend(Part::ALL.map(|part| permit.target.part(part).as_bytes()));
+        let parts = all_parts(&permit.target);
+        let arguments = [permit.holder.as_str().as_bytes(), &numbers, end.as_bytes(), parts.as_bytes()];
         let value = inner.run(Operation::Settle, &domain, &partition, now, &arguments).await?;
         let reply = reply::settled(value, &domain.set().gates)?;
         inner.turns.wake(&reply.woken);
