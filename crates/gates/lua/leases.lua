@@ -214,10 +214,10 @@ local function by_name(a, b)
   return a.key < b.key
 end
 
--- Adds the first n of the main line of a scope key to those who should ask now; in `told` those of other processes by channel.
--- `seen`: who was named before, nil if there is no other line.
-local function call_up(woken, told, seen, sc, n, most)
-  local names, own = first(sc, min(n, most)), args[4] .. ' '
+-- Adds these, by their names in a line, to those who should ask now; in `told` those of other processes by channel. `seen`: who was
+-- named before, nil if there is no other line.
+local function call_up(woken, told, seen, names, most)
+  local own = args[2] .. ' '
   local to = 8 + #own
   for i = 1, #names do
     if #woken >= most then return end
@@ -249,7 +249,7 @@ local function wake(touched, most)
   for _, sc in ipairs(touched) do
     if not done[sc.id] and sc.count > 0 then
       done[sc.id] = true
-      call_up(woken, told, seen, sc, free(sc) or (sc.rule.other and 1 or 0), most)
+      call_up(woken, told, seen, first(sc, min(free(sc) or (sc.rule.other and 1 or 0), most)), most)
     end
   end
   tell(told)

@@ -264,6 +264,7 @@ local function ahead_of_new(sc, level, seq, arrived, tenant)
 end
 
 -- The first n of the main line, by their names there.
+local LAST = {'0', '1', '2', '3'}
 local function first(sc, n)
   if n <= 0 then return NOTHING end
   local levels, only = sc.levels, nil
@@ -276,7 +277,7 @@ local function first(sc, n)
       only = l
     end
   end
-  local last = n == 1 and '0' or text(n - 1)
+  local last = LAST[n] or text(n - 1)
   if only then return command('ZRANGE', main_key(sc, only - 1), '0', last) end
   local found = {}
   for l, count in ipairs(levels) do

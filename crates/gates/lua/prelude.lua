@@ -13,14 +13,15 @@
 --   P:l:<holder>, P:h:<fence>  a lease, and one in quarantine;  P:e  ZSET  end -> lease
 --   P:k                        ZSET  when it was made -> scope key, of those with a string of their own
 --   P:p:<holder>               a place;  P:q  ZSET  end -> holder
--- args[1]  name of the set of gates   args[2]  when all state was lost (-1: never), a comma and a digit per gate (1: switched off)
--- if any is   args[3]  now in microseconds; empty: the server's clock   args[4]  the caller's channel
+-- args[1]  name of the set of gates. If anything is unusual, with semicolons between: the name; when all state was lost (-1: never);
+-- a digit per gate, 1: switched off (empty: none is); now in microseconds (empty: the server's clock)
+-- args[2]  the caller's channel
 --
 -- Every number is a whole one below 2^53. `..` and tostring would cut times to 14 digits: `text` does not, nor do arguments of
 -- commands.
 local NANO, SOON, FORGET, SECOND, PRODUCT = 1000000, 1000, 3600000000, 1000000, 4503599627370496
 local U32 = 4294967295
-local BATCH, WOKEN = 64, 16
+local BATCH, WOKEN = 64, 4
 local MAX_SETS, MAX_TARGETS = 2000, 10000
 
 local sets, number_of_sets = {}, 0 -- by name: what `define` was given
@@ -37,7 +38,7 @@ local lease_added, place_added
 -- Parts of the call's target, the same as one text, what is known of it (see `known_target`); by scope its key (false: it does not
 -- apply), what was read of it, and what that is; and the partition as it was read.
 local target, target_text, target_known, target_names, target_raws, target_scopes, target_raw
-local clock -- now, if it was asked for
+local clock -- now, if it was given or asked for
 
 local function text(n) return format('%.0f', n) end
 
@@ -194,16 +195,14 @@ local function begin(keys, arguments)
     command, floor, max, min, format, sub = redis.call, math.floor, math.max, math.min, string.format, string.sub
   end
   P, args = keys[1], arguments
-  C = sets[args[1]]
-  if not C then return false end
-  TTL, OFF, LOST, clock = C.ttl, false, -1, nil
-  if args[2] ~= '-1' then
-    LOST = tonumber(args[2])
-    if not LOST then
-      local comma = string.find(args[2], ',', 1, true)
-      LOST, OFF = tonumber(sub(args[2], 1, comma - 1)), sub(args[2], comma + 1)
-    end
+  C, OFF, LOST, clock = sets[args[1]], false, -1, nil
+  if not C then
+    local name, lost, off, now = string.match(args[1], '^(%x+);(%-?%d+);(%d*);(%d*)$')
+    C = name and sets[name]
+    if not C then return false end
+    OFF, LOST, clock = off ~= '' and off, tonumber(lost), tonumber(now)
   end
+  TTL = C.ttl
   return true
 end
 
@@ -243,13 +242,9 @@ local function is_late(since) return t - since > TTL * SECOND / 4 end
 local second, second_began -- the last one that TIME named, and as a time
 local function given_time()
   if not clock then
-    if args[3] == '' then
-      local time = command('TIME')
-      if time[1] ~= second then second, second_began = time[1], time[1] * SECOND end
-      clock = second_began + time[2]
-    else
-      clock = tonumber(args[3])
-    end
+    local time = command('TIME')
+    if time[1] ~= second then second, second_began = time[1], time[1] * SECOND end
+    clock = second_began + time[2]
   end
   return clock
 end

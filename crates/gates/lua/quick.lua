@@ -5,6 +5,7 @@
 -- Making tables is what costs: one list per key here, some fifty otherwise.
 
 local quick_admit, quick_settle
+local place_raw -- the caller's place as it was read; false: it has none; nil: nobody has looked
 local QUICK, SETTLED = {}, {} -- by kind of gate
 
 -- A scope of its own: a function has 200 locals at most.
@@ -140,11 +141,30 @@ local function quick_save(lists, partition)
   command('SETRANGE', P, '0', packed(partition))
 end
 
+-- Free places of the tightest pool of a scope key; nil without one.
+local function quick_free(all, base, rule, key)
+  if not rule.pool then return nil end
+  local least, place = nil, base + RECORD + all[base + RECORD]
+  for i = 1, #rule.list do
+    local gate = rule.list[i]
+    if gate.k == 'pool' then
+      local r = gate.o and gate.o[key] or gate.r
+      local n = max(r.limit - all[place + 3], 0)
+      if not least or n < least then least = n end
+    end
+    place = place + 2 + all[place + 2]
+  end
+  return least
+end
+
 function quick_admit(holder, own_key, cost, at, length, deadline, since, process)
   local partition = quick_open(target_raw)
   if not partition or (deadline and deadline + offset <= t) then return nil end
   -- Whoever has a place has it in a line; most partitions have none.
-  if partition[9] > 0 and command('EXISTS', P .. ':p:' .. holder) == 1 then return nil end
+  if partition[9] > 0 then
+    place_raw = command('GET', P .. ':p:' .. holder)
+    if place_raw then return nil end
+  end
   answered, admitted, sent, later = 0, 0, 0, nil
   local remaining, lists, scope_rules = U32, nil, C.scopes
   for s = 1, #scope_rules do
@@ -154,7 +174,7 @@ function quick_admit(holder, own_key, cost, at, length, deadline, since, process
       if not all then return nil end
       ahead, cost_ahead = 0, 0
       if all[base + 3] > 0 then
-        if rule.fair then return nil end
+        if rule.fair or quick_free(all, base, rule, key) == 0 then return nil end
         local arrived = t
         if since and since + offset <= t and t - since - offset <= C.max_wait then arrived = since + offset end
         quick_line(all, base, rule, key, arrived + at * C.step, at)
@@ -184,7 +204,7 @@ function quick_admit(holder, own_key, cost, at, length, deadline, since, process
   if partition[5] == 0 or ends < partition[5] then partition[5] = ends end
   -- The lease, whose beginning is the answer.
   local lease = struct.pack('>dddddddd', fence, t, use_by, ends, remaining, answered, admitted, sent)
-  command('SETEX', own_key, C.ttl_text, lease .. args[6] .. target_known.tail)
+  command('SETEX', own_key, C.ttl_text, lease .. args[4] .. target_known.tail)
   command('ZADD', P .. ':e', stamp(ends), sub(lease, 1, 8) .. 'l' .. holder)
   if partition[7] == 1 then command('EXPIRE', P .. ':e', C.ttl_text) end
   quick_save(lists, partition)
@@ -223,21 +243,20 @@ function SETTLED.breaker(g, b, r, _, _, process, voted)
   return nil
 end
 
--- Free places of the tightest pool of a scope key; nil without one.
-local function quick_free(all, base, rule, key)
-  local least, place
-  if not rule.pool then return nil end
-  place = base + RECORD + all[base + RECORD]
-  for i = 1, #rule.list do
-    local gate = rule.list[i]
-    if gate.k == 'pool' then
-      local r = gate.o and gate.o[key] or gate.r
-      local n = max(r.limit - all[place + 3], 0)
-      if not least or n < least then least = n end
+-- The first n of a main line that is not empty, by their names there.
+local function quick_first(all, base, rule, key, n)
+  local only
+  for l = 1, all[base + RECORD] do
+    if all[base + RECORD + l] > 0 then
+      if only then
+        local levels = {unpack(all, base + RECORD + 1, base + RECORD + all[base + RECORD])}
+        return first({rule = rule, key = key, levels = levels}, n)
+      end
+      only = l
     end
-    place = place + 2 + all[place + 2]
   end
-  return least
+  -- Everybody may stand in side lines.
+  return only and command('ZRANGE', P .. rule.line .. key .. LEVELS[only - 1], '0', LAST[n] or text(n - 1)) or NOTHING
 end
 
 function quick_settle(holder, own_key, fence, raw, voted, actual, seen)
@@ -275,8 +294,7 @@ function quick_settle(holder, own_key, fence, raw, voted, actual, seen)
         local n = quick_free(all, base, rule, key) or (rule.other and 1 or 0)
         if n > 0 then
           waited = waited or {}
-          local levels = {unpack(all, base + RECORD + 1, base + RECORD + all[base + RECORD])}
-          waited[#waited + 1] = {rule = rule, key = key, levels = levels, n = n}
+          waited[#waited + 1] = quick_first(all, base, rule, key, n < WOKEN and n or WOKEN)
         end
       end
     end
@@ -291,8 +309,9 @@ function quick_settle(holder, own_key, fence, raw, voted, actual, seen)
     return {0, 0, NOTHING, changes}
   end
   local woken, told, seen = {}, {}, waited[2] and {}
-  for i = 1, #waited do call_up(woken, told, seen, waited[i], waited[i].n, WOKEN) end
+  for i = 1, #waited do call_up(woken, told, seen, waited[i], WOKEN) end
   tell(told)
+  if #changes == 0 then return table.concat(woken, ' ') end
   return {0, 0, woken, changes}
 end
 end

@@ -51,10 +51,13 @@ end
 -- Window, at `b` in its list: 1 grain, 2 total, 3 where the oldest entry is in the ring, 4 entries, 5 size of the ring, 6 and 7 ticks
 -- of the oldest and the newest, 8 units of the newest, 9 when the ring's expiry was set. What passes writes one entry; what is
 -- old is skipped without a write.
+local ring_of, window_advance, window_spend, window_fresh, window_check
+
+do -- a function has 200 locals at most
 local LEAST_READ, MOST_READ = 8, 512
 local NEW_WINDOW = {0, 0, 0, 0, 0, 0, 0, 0, 0}
 
-local function ring_of(sc, gate) return P .. ':r:' .. sc.rule.id .. ':' .. sc.key .. ':' .. gate.id_text end
+function ring_of(sc, gate) return P .. ':r:' .. sc.rule.id .. ':' .. sc.key .. ':' .. gate.id_text end
 local function leaves(r, tick) return (tick + 1) * r.grain - 1 + r.every end
 
 -- Entries from number `from` on, the oldest is 0: at most `n`, and not beyond the end of the ring.
@@ -99,7 +102,7 @@ local function rewrite(g, b, r, ring, size)
   put(ring, table.concat(all))
 end
 
-local function window_advance(g, b, r, sc, gate)
+function window_advance(g, b, r, sc, gate)
   if g[b + 4] > 0 and g[b + 1] ~= r.grain then rewrite(g, b, r, ring_of(sc, gate), r.ring) end
   if g[b + 4] == 0 or leaves(r, g[b + 7]) <= t then
     g[b + 1], g[b + 2], g[b + 3], g[b + 4], g[b + 5] = r.grain, 0, 0, 0, r.ring
@@ -115,7 +118,7 @@ local function window_advance(g, b, r, sc, gate)
   g[b + 3], g[b + 4] = (g[b + 3] + gone) % g[b + 5], g[b + 4] - gone
 end
 
-local function window_spend(g, b, r, sc, gate, n)
+function window_spend(g, b, r, sc, gate, n)
   if n <= 0 then return end
   local tick, ring, count = floor(t / r.grain), ring_of(sc, gate), g[b + 4]
   g[b + 2] = g[b + 2] + n
@@ -134,7 +137,7 @@ local function window_spend(g, b, r, sc, gate, n)
   end
 end
 
-local function window_fresh(g, b, r, lost, sc, gate)
+function window_fresh(g, b, r, lost, sc, gate)
   for i = 1, 9 do g[b + i] = NEW_WINDOW[i] end
   g[b + 1], g[b + 5] = r.grain, r.ring
   local tick = floor(max(lost, 0) / r.grain)
@@ -144,7 +147,7 @@ local function window_fresh(g, b, r, lost, sc, gate)
   end
 end
 
-local function window_check(g, b, r, sc, gate, own, most, likely)
+function window_check(g, b, r, sc, gate, own, most, likely)
   if g[b + 2] + own + most <= r.max then return nil end
   local need = max(own + likely, 1)
   local windows = floor((need - 1) / r.max)
@@ -162,6 +165,7 @@ local function window_check(g, b, r, sc, gate, own, most, likely)
   at = at + windows * r.every
   if most ~= likely then at = max(at, t + SOON) end
   return at
+end
 end
 
 local function window_remaining(g, b, r, n) return floor(max(r.max - g[b + 2], 0) / n) end

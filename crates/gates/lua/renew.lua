@@ -1,6 +1,6 @@
--- Makes a permit last longer. args from 5: holder, fence. Reply: when it ends; 0 if it is gone.
+-- Makes a permit last longer. args from 3: holder, fence. Reply: when it ends; 0 if it is gone.
 operation('renew', function()
-  local holder, fence = args[5], tonumber(args[6])
+  local holder, fence = args[3], tonumber(args[4])
   local key = live_key(holder)
   local raws = command('MGET', P, key)
   open(raws[1])

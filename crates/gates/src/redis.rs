@@ -21,6 +21,7 @@ mod reply;
 mod scripts;
 mod slots;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -94,7 +95,8 @@ struct Domain {
     lost: Option<Micros>,
     /// Number of the connection on which its marker was seen last.
     checked: AtomicUsize,
-    circumstances: Vec<u8>,
+    /// When state was lost and which gates are switched off, for the functions; none if that is as usual.
+    circumstances: Option<String>,
 }
 
 impl Domain {
@@ -105,6 +107,17 @@ impl Domain {
 
     fn set(&self) -> &GateSet {
         self.plan.compiled.set()
+    }
+
+    /// How the functions are told which set to use, and what is unusual.
+    fn set_at(&self, now: Option<Micros>) -> Cow<'_, str> {
+        let name = &self.plan.name;
+        if now.is_none() && self.circumstances.is_none() {
+            return Cow::Borrowed(name);
+        }
+        let circumstances = self.circumstances.as_deref().unwrap_or("-1;");
+        let now = now.map(|n| n.to_string()).unwrap_or_default();
+        Cow::Owned(format!("{name};{circumstances};{now}"))
     }
 
     /// The key of the partition of this target.
@@ -298,12 +311,11 @@ impl Inner {
         now: Option<Micros>,
         arguments: &[&[u8]],
     ) -> Result<Value, GatesError> {
-        let now = now.map(|n| n.to_string()).unwrap_or_default();
         let mut domain = domain.clone();
         for _ in 0..ATTEMPTS {
-            let mut all: Vec<&[u8]> = Vec::with_capacity(arguments.len() + 4);
-            let name = domain.plan.name.as_bytes();
-            all.extend([name, &domain.circumstances, now.as_bytes(), self.channel.as_bytes()]);
+            let mut all: Vec<&[u8]> = Vec::with_capacity(arguments.len() + 2);
+            let set = domain.set_at(now);
+            all.extend([set.as_bytes(), self.channel.as_bytes()]);
             all.extend(arguments);
             let checked = domain.checked.load(Ordering::Acquire);
             let asked = Asked { operation, key: partition, arguments: &all, plan: &domain.plan };

@@ -241,12 +241,20 @@ fn usual(bytes: &[u8], call: &Call) -> Read<Admitted> {
     Ok(Admitted { permit, remaining: remaining.clamp(0, i64::from(u32::MAX)) as u32, woken: Vec::new() })
 }
 
+/// Holders with spaces between.
+fn names(text: &str) -> Read<Vec<Holder>> {
+    let read = |name: &str| Holder::new(name).map_err(|e| GatesError::Corrupt(e.to_string()));
+    text.split(' ').filter(|name| !name.is_empty()).map(read).collect()
+}
+
 /// The answer to a settlement.
 pub(super) fn settled(value: Value, gates: &[Gate]) -> Read<Settled> {
-    if value == Value::Int(0) {
-        return Ok(Settled { state: LeaseEnd::Released, woken: Vec::new(), changes: Vec::new() });
-    }
-    let mut r = Reader::new(value)?;
+    let usual = |woken| Settled { state: LeaseEnd::Released, woken, changes: Vec::new() };
+    let mut r = match value {
+        Value::Int(0) => return Ok(usual(Vec::new())),
+        Value::BulkString(_) => return names(&text(value)?).map(usual),
+        list => Reader::new(list)?,
+    };
     let (state, until) = (r.number()?, r.number()?);
     let state = match state {
         0 => LeaseEnd::Released,
