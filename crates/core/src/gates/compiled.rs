@@ -159,9 +159,9 @@ impl Compiled {
         // Endpoint classes and subjects are too many and too short-lived to split by.
         let split =
             scopes.iter().fold(mask(&[Part::Connector, Part::Tenant, Part::Account]), |m, s| m & s.mask);
-        let rules = gates.iter().flat_map(|g: &GateRule| {
-            g.overrides.iter().flat_map(|others| others.values()).chain([&g.rule])
-        });
+        let rules = gates
+            .iter()
+            .flat_map(|g: &GateRule| g.overrides.iter().flat_map(KeyMap::values).chain([&g.rule]));
         let recovery = rules.map(Rule::recovery).max().unwrap_or(0);
         Ok(Self {
             recovery,
