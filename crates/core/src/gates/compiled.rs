@@ -55,7 +55,7 @@ pub(super) struct GateRule {
     pub at: usize,
     rule: Rule,
     /// None where no key differs: nearly always, and asked several times per call.
-    overrides: Option<KeyMap<Box<str>, Rule>>,
+    overrides: Option<Box<KeyMap<Box<str>, Rule>>>,
 }
 
 impl GateRule {
@@ -141,7 +141,7 @@ impl Compiled {
             here.has_pool |= matches!(rule, Rule::Pool(_));
             here.has_other |= matches!(rule, Rule::Level(_) | Rule::Breaker(_) | Rule::Quota(_));
             let others = gate.overrides.iter().map(|(k, v)| (Box::from(k.as_str()), rule_of(v)));
-            let overrides = (!gate.overrides.is_empty()).then(|| others.collect());
+            let overrides = (!gate.overrides.is_empty()).then(|| Box::new(others.collect()));
             gates.push(GateRule {
                 name: Arc::from(gate.name.as_str()),
                 scope,
@@ -161,7 +161,7 @@ impl Compiled {
             scopes.iter().fold(mask(&[Part::Connector, Part::Tenant, Part::Account]), |m, s| m & s.mask);
         let rules = gates
             .iter()
-            .flat_map(|g: &GateRule| g.overrides.iter().flat_map(KeyMap::values).chain([&g.rule]));
+            .flat_map(|g: &GateRule| g.overrides.iter().flat_map(|others| others.values()).chain([&g.rule]));
         let recovery = rules.map(Rule::recovery).max().unwrap_or(0);
         Ok(Self {
             recovery,
