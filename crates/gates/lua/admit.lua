@@ -1,6 +1,6 @@
--- Asks all gates of a call at once. args from 5: holder; as doubles ask, cost, level, lease, deadline, since (NaN: none), whether a
--- place is wanted, process, whether cost and lease are within bounds; the five parts of the target.
--- Reply: {kind, new partition, …}
+-- Asks all gates of a call at once. args from 3: holder; as doubles ask, cost, level, lease, deadline, since (NaN: none), whether a
+-- place is wanted, process, whether cost and lease are within bounds; the five parts of the target with slashes between.
+-- Reply: {kind, new partition, …}; of the usual admission fence, admitted_at, use_by, expires_at, remaining (and more) alone, as doubles.
 --   0 admitted: fence, cost, admitted_at, use_by, expires_at, remaining, woken, parts of the target if it is an older permit
 --   1 wait: gate, retry_at, position (0: none), arrived, reason …      2 refused: gate, reason, cost, capacity
 local NOBODY = {count = 0, own = 0, cost = 0, likely = 0}
@@ -114,11 +114,13 @@ local function keep_place(found, states, place, call, ahead, refused, gate, beca
     if C.gates[gate].k == 'quota' then quota_violated(states[gate], because) end
     H[4], H[9] = H[4] + 1, H[9] + 1
     place = {
-      seq = H[4], level = call.level, cost = call.cost, arrived = call.arrived, retry_at = t, ends = t, gate = '', channel = '',
+      seq = H[4], level = call.level, cost = call.cost, arrived = call.arrived, retry_at = t, ends = t, gate = '', channel = args[2],
       parts = call.parts, stands = {}, holder = call.holder,
     }
     places[call.holder] = place
     place_added = 1
+  elseif place.channel ~= args[2] then
+    move_channel(place, args[2])
   end
   local stands = {[binding] = true}
   for _, narrow in ipairs(C.scopes[binding].narrower) do stands[narrow] = true end
@@ -131,26 +133,30 @@ local function keep_place(found, states, place, call, ahead, refused, gate, beca
       stand(sc, place)
     end
   end
-  place.retry_at, place.gate, place.channel, place.ends = retry_at, C.gates[gate].name, args[4], retry_at + C.grace
+  place.retry_at, place.gate, place.ends = retry_at, C.gates[gate].name, retry_at + C.grace
   place.dirty = true
-  command('ZADD', P .. ':q', place.ends, call.holder)
+  command('ZADD', P .. ':q', stamp(place.ends), call.holder)
   if H[6] == 0 or place.ends < H[6] then H[6] = place.ends end
   reply[5] = ahead[binding].count + 1
   return finish(reply)
 end
 
 operation('admit', function()
-  local holder = args[5]
-  local ask, cost, at, length, deadline, since, wants, process, valid = struct.unpack('<ddddddddd', args[6])
-  deadline, since = known(deadline), known(since)
+  local holder = args[3]
+  local ask, cost, at, length, deadline, since, wants, process, valid = struct.unpack('>ddddddddd', args[4])
+  -- Not a number: there is none.
+  if deadline ~= deadline then deadline = nil end
+  if since ~= since then since = nil end
+  place_raw = nil
   local key = live_key(holder)
-  local lease_text = fetch(7, key)
+  local lease_text = fetch(5, key)
   if target_raw and not lease_text and not OFF and C.quick and valid == 1 then
-    local reply = quick_admit(holder, ask, cost, at, length, deadline, process)
+    local reply = quick_admit(holder, key, cost, at, length, deadline, since, process)
     if reply then return reply end
   end
   open_fetched()
   read_lease(key, holder, lease_text)
+  if place_raw ~= nil then read_place(holder, place_raw) end
 
   local touched = {}
   local purging = purge(touched)
@@ -213,4 +219,4 @@ operation('admit', function()
   end
   if not blamed then return commit(found, states, rules, place, call) end
   return keep_place(found, states, place, call, ahead, refused, blamed, because, retry_at)
-end)
+end, true)

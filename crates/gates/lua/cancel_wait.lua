@@ -1,6 +1,6 @@
--- Gives up a place in line. args from 5: holder. Reply: {gone, whether more is due, woken}
+-- Gives up a place in line. args from 3: holder. Reply: {gone, whether more is due, woken}
 operation('cancel_wait', function()
-  local holder = args[5]
+  local holder = args[3]
   local raws = command('MGET', P, P .. ':p:' .. holder)
   open(raws[1])
   read_place(holder, raws[2])

@@ -2,10 +2,11 @@
 -- that is not known is answered with an error that begins with TGSET; whoever hears it defines the set and asks again.
 local function define(_, arguments)
   local name, set = arguments[1], cjson.decode(arguments[2])
-  set.pools, set.all_ids = {}, {}
+  set.pools, set.all_ids, set.targets, set.ttl_text = {}, {}, {}, string.format('%.0f', set.ttl)
   local packed, counted, reported = {}, {}, 0
   for _, rule in ipairs(set.scopes) do
     rule.pools, rule.list, rule.gates, rule.prefix, rule.mark = {}, {}, 0, ':s:' .. rule.id .. ':', ',' .. rule.id .. ','
+    rule.line = ':w:' .. rule.id .. ':'
     counted[#counted + 1] = rule.id .. ','
   end
   for i, gate in ipairs(set.gates) do
@@ -14,7 +15,7 @@ local function define(_, arguments)
     gate.rate = gate.k == 'smooth' or gate.k == 'window' or gate.k == 'level'
     rule.gates, set.all_ids[gate.id], packed[i] = rule.gates + 1, true, struct.pack('<d', gate.id)
     gate.packed, rule.list[rule.gates] = packed[i], gate
-    gate.windowed = gate.k == 'window' or gate.k == 'quota'
+    gate.quick, gate.settled = QUICK[gate.k], SETTLED[gate.k]
     if gate.k == 'level' then reported = reported + 1 end
     if gate.k == 'pool' then
       set.pools[#set.pools + 1] = gate
@@ -25,7 +26,7 @@ local function define(_, arguments)
   -- A lease has one mark, so two buckets take the way in full.
   set.quick = reported <= 1
   -- Those in use come back by themselves.
-  if number_of_sets >= MAX_SETS then sets, number_of_sets = {}, 0 end
+  if number_of_sets >= MAX_SETS then sets, number_of_sets, number_of_targets = {}, 0, 0 end
   if not sets[name] then number_of_sets = number_of_sets + 1 end
   sets[name] = set
   return 1

@@ -1,12 +1,12 @@
 -- Slots and locks, breaker, quota; and what is common to all kinds.
 
--- Pool: 1 used, 2 moving limit in thousandths (0: not moved), 3 cut at, 4 moved at, 5… used by level.
+-- Pool: 1 used, 2 moving limit in thousandths (0: not moved), 3 cut at, 4 moved at, 5… used by level, as far as any was.
 local MAX_POLL = 30 * SECOND
 
 local pool = {}
 KINDS.pool = pool
 
-function pool.fresh() return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} end
+function pool.fresh() return {0, 0, 0, 0} end
 
 function pool.advance(g)
   if g[2] ~= 0 and t - g[4] >= FORGET then g[2] = 0 end
@@ -24,9 +24,9 @@ function pool.check(g, r, _, ahead, call)
   if r.reserved then
     local mine = call.level + 1
     for l, n in ipairs(r.reserved) do
-      if l ~= mine then kept = kept + max(n - g[4 + l], 0) end
+      if l ~= mine then kept = kept + max(n - (g[4 + l] or 0), 0) end
     end
-    own = g[1] < limit and g[4 + mine] + ahead.own < r.reserved[mine]
+    own = g[1] < limit and (g[4 + mine] or 0) + ahead.own < r.reserved[mine]
   end
   if own or g[1] + kept + ahead.count < limit then return nil end
   local turns = floor(ahead.count / max(limit, 1)) + 1
@@ -35,6 +35,7 @@ end
 
 local function pool_take(g, at, by)
   g[1] = max(g[1] + by, 0)
+  for l = #g + 1, 5 + at do g[l] = 0 end
   g[5 + at] = max(g[5 + at] + by, 0)
 end
 

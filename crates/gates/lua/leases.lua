@@ -1,7 +1,8 @@
--- Leases. As text: thirteen numbers, three of them what a reported level compares (`mark`), how many ids follow; ids of the gates that
--- hold something for it, and of the breakers it is a probe of; ids of the scopes that count it, and the parts of its target.
-local LEASE, LEASE_BYTES = '<dddddddddddddBB', 13 * 8 + 2
-local NOTHING = {}
+-- Leases. As text: fence, admitted_at, use_by, ends, what was left, three numbers that a reported level compares (`mark`); the nine
+-- numbers of the call as they were given to `admit`; whether it is in quarantine, how many ids follow; ids of the gates that hold
+-- something for it, and of the breakers it is a probe of; ids of the scopes that count it, and the parts of its target.
+-- Doubles begin with their highest byte: so the fence in front is the name of the lease among the ends, too.
+local LEASE, LEASE_BYTES = '>dddddddddddddddddBBB', 17 * 8 + 3
 
 -- A set of the numbers in a packed list.
 local function set_of(packed, n)
@@ -17,7 +18,7 @@ local function read_lease(key, holder, raw)
     leases[key] = false
     return false
   end
-  local fence, ask, at, process, cost, length, admitted_at, use_by, ends, answered, admitted, sent, shut, held, probes =
+  local fence, admitted_at, use_by, ends, _, answered, admitted, sent, ask, cost, at, length, _, _, _, process, _, shut, held, probes =
     struct.unpack(LEASE, raw)
   local middle = LEASE_BYTES + held * 8
   local lease = {
@@ -41,9 +42,9 @@ end
 local function write_lease(l)
   local mark = l.mark
   leases[l.key] = l
-  put(l.key, struct.pack(
-    LEASE, l.fence, l.ask, l.level, l.process, l.cost, l.length, l.admitted_at, l.use_by, l.ends, mark[1], mark[2], mark[3], l.shut,
-    #l.held_packed / 8, #l.probes_packed / 8
+  command('SETEX', l.key, C.ttl_text, struct.pack(
+    LEASE, l.fence, l.admitted_at, l.use_by, l.ends, 0, mark[1], mark[2], mark[3], l.ask, l.cost, l.level, l.length, 0, 0, 0, l.process,
+    0, l.shut, #l.held_packed / 8, #l.probes_packed / 8
   ) .. l.held_packed .. l.probes_packed .. l.tail)
 end
 
@@ -52,6 +53,12 @@ local function is_counted(lease, rule) return string.find(lease.counted, rule.ma
 local function live_key(holder) return P .. ':l:' .. holder end
 local function shut_key(fence) return P .. ':h:' .. text(fence) end
 local function end_name(lease) return member(lease.fence, (lease.shut == 1 and 'h' or 'l') .. lease.holder) end
+-- Of such a name: the holder, and the key of the lease.
+local function lease_in(name)
+  local holder = sub(name, 10)
+  if sub(name, 9, 9) == 'l' then return holder, live_key(holder) end
+  return holder, shut_key(struct.unpack('>d', name))
+end
 
 local function lease_of(key, holder)
   local lease = leases[key]
@@ -60,7 +67,7 @@ local function lease_of(key, holder)
 end
 
 local function end_at(lease)
-  command('ZADD', P .. ':e', lease.ends, end_name(lease))
+  command('ZADD', P .. ':e', stamp(lease.ends), end_name(lease))
   if H[5] == 0 or lease.ends < H[5] then H[5] = lease.ends end
   lease_added = lease_added + 1
 end
@@ -160,8 +167,7 @@ local function purge(touched)
       local due = command('ZRANGEBYSCORE', P .. ':e', '-inf', t, 'LIMIT', 0, left)
       if #due == 0 then break end
       for _, name in ipairs(due) do
-        local shut, holder = sub(name, 17, 17) == 'h', sub(name, 18)
-        local key = shut and shut_key(tonumber(sub(name, 1, 16))) or live_key(holder)
+        local holder, key = lease_in(name)
         local lease = lease_of(key, holder)
         if lease then
           lapse(lease, touched)
@@ -208,34 +214,45 @@ local function by_name(a, b)
   return a.key < b.key
 end
 
--- Who should ask now, of those that wait for these scope keys; processes other than the caller's hear it at once.
+-- Adds these, by their names in a line, to those who should ask now; in `told` those of other processes by channel. `seen`: who was
+-- named before, nil if there is no other line.
+local function call_up(woken, told, seen, names, most)
+  local own = args[2] .. ' '
+  local to = 8 + #own
+  for i = 1, #names do
+    if #woken >= most then return end
+    local name = names[i]
+    local holder, channel
+    if sub(name, 9, to) == own then holder = sub(name, to + 1) else holder, channel = waiter_in(name) end
+    if not seen or not seen[holder] then
+      woken[#woken + 1] = holder
+      if seen then seen[holder] = true end
+      if channel then told[channel] = told[channel] and told[channel] .. ' ' .. holder or holder end
+    end
+  end
+end
+
+-- Processes other than the caller's hear it at once.
+local function tell(told)
+  for channel, names in pairs(told) do command('PUBLISH', channel, names) end
+end
+
+-- Who should ask now, of those that wait for these scope keys.
 local function wake(touched, most)
   local woken = {}
   if H[9] == 0 or #touched == 0 then return woken end
-  local seen, done = {}, {}
-  if #touched > 1 then table.sort(touched, by_name) end
+  local told, seen, done = {}, nil, {}
+  if #touched > 1 then
+    table.sort(touched, by_name)
+    seen = {}
+  end
   for _, sc in ipairs(touched) do
     if not done[sc.id] and sc.count > 0 then
       done[sc.id] = true
-      local fit = free(sc) or (sc.rule.other and 1 or 0)
-      for _, holder in ipairs(first(sc, min(fit, most))) do
-        if not seen[holder] and #woken < most then
-          seen[holder] = true
-          woken[#woken + 1] = holder
-        end
-      end
+      call_up(woken, told, seen, first(sc, min(free(sc) or (sc.rule.other and 1 or 0), most)), most)
     end
   end
-  local channels = {}
-  for _, holder in ipairs(woken) do
-    local place = place_of(holder)
-    if place and place.channel ~= args[4] then
-      local names = channels[place.channel] or {}
-      names[#names + 1] = holder
-      channels[place.channel] = names
-    end
-  end
-  for channel, names in pairs(channels) do command('PUBLISH', channel, table.concat(names, ' ')) end
+  tell(told)
   return woken
 end
 

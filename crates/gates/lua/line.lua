@@ -2,9 +2,17 @@
 -- scope: {key, 1 main or 0 side, order, since}.
 local MAX_ROUNDS = 64
 
-local function member(seq, holder) return format('%016.0f', seq) .. holder end
-local function holder_in(name) return sub(name, 17) end
-local function main_key(sc, level) return P .. ':w:' .. sc.rule.id .. ':' .. sc.key .. ':' .. level end
+-- A number and a name, in the order of the numbers: the bytes of doubles, the highest first, are in their order.
+local function member(seq, name) return struct.pack('>d', seq) .. name end
+-- How a place is called in a line: its number, channel and holder, so that whoever wakes it need not read it.
+local function waiter(place) return member(place.seq, place.channel .. ' ' .. place.holder) end
+-- Of such a name: the holder and the channel.
+local function waiter_in(name)
+  local space = string.find(name, ' ', 9, true)
+  return sub(name, space + 1), sub(name, 9, space - 1)
+end
+local LEVELS = {[0] = ':0', ':1', ':2', ':3', ':4', ':5', ':6', ':7'}
+local function main_key(sc, level) return P .. sc.rule.line .. sc.key .. LEVELS[level] end
 local function side_key(sc, level, tenant)
   return P .. ':d:' .. sc.rule.id .. ':' .. level .. ':' .. sc.key .. '|' .. tenant
 end
@@ -49,7 +57,7 @@ local function save_places()
             rule.id, stand[1], stand[2], stand[3], stand[4]
         end
       end
-      put(P .. ':p:' .. holder, cmsgpack.pack({
+      command('SETEX', P .. ':p:' .. holder, C.ttl_text, cmsgpack.pack({
         p.seq, p.level, p.cost, p.arrived, p.retry_at, p.ends, p.gate, p.channel, p.parts, stands,
       }))
     end
@@ -77,9 +85,10 @@ local function enter(sc, place, base)
   local level = place.level
   local order = base + level * C.step
   local key = main_key(sc, level)
-  command('ZADD', key, order, member(place.seq, place.holder))
-  command('EXPIRE', key, TTL)
+  command('ZADD', key, stamp(order), waiter(place))
   for l = #sc.levels + 1, level + 1 do sc.levels[l] = 0 end
+  -- A sorted set that was emptied has lost its expiry; one that is in use needs a later one now and then.
+  if sc.levels[level + 1] == 0 or place.seq % 8 == 0 then command('EXPIRE', key, C.ttl_text) end
   sc.levels[level + 1] = sc.levels[level + 1] + 1
   place.stands[sc.s] = {sc.key, 1, order, base}
   place.dirty = true
@@ -97,7 +106,7 @@ local function stand(sc, place)
   local group = group_of(sc, place.level, tenant) or {0, 0, 0, 0}
   if (group[2] > 0 and group[1] + place.cost > C.quantum) or group[4] > 0 then
     local key = side_key(sc, place.level, tenant)
-    command('ZADD', key, place.arrived, member(place.seq, place.holder))
+    command('ZADD', key, place.arrived, waiter(place))
     command('EXPIRE', key, TTL)
     group[4] = group[4] + 1
     place.stands[sc.s] = {sc.key, 0, 0, 0}
@@ -127,7 +136,7 @@ local function leave_group(sc, place, spot, admitted)
   if not group then return end
   local side = side_key(sc, level, tenant)
   if spot[2] == 0 then
-    group[4] = group[4] - command('ZREM', side, member(place.seq, place.holder))
+    group[4] = group[4] - command('ZREM', side, waiter(place))
   else
     group[1], group[2] = group[1] - place.cost, group[2] - 1
     if admitted then
@@ -137,7 +146,7 @@ local function leave_group(sc, place, spot, admitted)
   end
   while group[4] > 0 do
     local first = command('ZRANGE', side, 0, 0)[1]
-    local next = first and place_of(holder_in(first))
+    local next = first and place_of((waiter_in(first)))
     if not next then
       -- Nobody: the line and its places are written together, so this is a loss of keys.
       if not first then group[4] = 0 else group[4] = group[4] - command('ZREM', side, first) end
@@ -163,7 +172,7 @@ local function unstand(place, s, admitted)
   sc.count, sc.cost = sc.count - 1, sc.cost - place.cost
   if sc.count == 0 then sc.largest = 0 end
   if spot[2] == 1 then
-    local went = command('ZREM', main_key(sc, place.level), member(place.seq, place.holder))
+    local went = command('ZREM', main_key(sc, place.level), waiter(place))
     sc.levels[place.level + 1] = sc.levels[place.level + 1] - went
   end
   if sc.rule.fair then leave_group(sc, place, spot, admitted) end
@@ -194,7 +203,7 @@ local function before(sc, order, level, seq, name)
         elseif seq then
           here = command('ZCOUNT', key, '-inf', '(' .. text(order))
           for _, other in ipairs(command('ZRANGEBYSCORE', key, text(order), text(order))) do
-            if tonumber(sub(other, 1, 16)) < seq then here = here + 1 end
+            if struct.unpack('>d', other) < seq then here = here + 1 end
           end
         else
           here = command('ZCOUNT', key, '-inf', text(order))
@@ -221,7 +230,7 @@ local function aside_before(sc, level, tenant, arrived, seq)
   local key = side_key(sc, level, tenant)
   local n = command('ZCOUNT', key, '-inf', '(' .. text(arrived))
   for _, other in ipairs(command('ZRANGEBYSCORE', key, text(arrived), text(arrived))) do
-    if not seq or tonumber(sub(other, 1, 16)) < seq then n = n + 1 end
+    if not seq or struct.unpack('>d', other) < seq then n = n + 1 end
   end
   return n
 end
@@ -229,7 +238,7 @@ end
 local function ahead_of(sc, place, spot)
   local ahead
   if spot[2] == 1 then
-    ahead = before(sc, spot[3], place.level, place.seq, member(place.seq, place.holder))
+    ahead = before(sc, spot[3], place.level, place.seq, waiter(place))
   else
     ahead = before(sc, t + place.level * C.step, place.level)
     local own = aside_before(sc, place.level, place.parts[2], place.arrived, place.seq)
@@ -254,15 +263,28 @@ local function ahead_of_new(sc, level, seq, arrived, tenant)
   return weigh(sc, ahead, sc.cost)
 end
 
--- The first n holders of the main line.
+-- The first n of the main line, by their names there.
+local LAST = {'0', '1', '2', '3'}
 local function first(sc, n)
+  if n <= 0 then return NOTHING end
+  local levels, only = sc.levels, nil
+  for l = 1, #levels do
+    if levels[l] > 0 then
+      if only then
+        only = nil
+        break
+      end
+      only = l
+    end
+  end
+  local last = LAST[n] or text(n - 1)
+  if only then return command('ZRANGE', main_key(sc, only - 1), '0', last) end
   local found = {}
-  if n <= 0 then return found end
-  for l, count in ipairs(sc.levels) do
+  for l, count in ipairs(levels) do
     if count > 0 then
-      local heads = command('ZRANGE', main_key(sc, l - 1), 0, n - 1, 'WITHSCORES')
+      local heads = command('ZRANGE', main_key(sc, l - 1), '0', last, 'WITHSCORES')
       for i = 1, #heads, 2 do
-        found[#found + 1] = {tonumber(heads[i + 1]), l, #found, holder_in(heads[i])}
+        found[#found + 1] = {tonumber(heads[i + 1]), l, #found, heads[i]}
       end
     end
   end
@@ -274,4 +296,17 @@ local function first(sc, n)
   local names = {}
   for i = 1, min(n, #found) do names[i] = found[i][4] end
   return names
+end
+
+-- A place is asked for from another process: its name in the lines changes.
+local function move_channel(place, channel)
+  local before = waiter(place)
+  place.channel, place.dirty = channel, true
+  for s, spot in pairs(place.stands) do
+    local sc = scope(s, spot[1])
+    local key = spot[2] == 1 and main_key(sc, place.level) or side_key(sc, place.level, place.parts[2])
+    command('ZREM', key, before)
+    command('ZADD', key, spot[2] == 1 and spot[3] or place.arrived, waiter(place))
+    command('EXPIRE', key, TTL)
+  end
 end

@@ -1,4 +1,4 @@
--- What an operator sees and does in one partition. args[5] says what, see each branch; args[6] is the key of scopes that have one.
+-- What an operator sees and does in one partition. args[3] says what, see each branch; args[4] is the key of scopes that have one.
 -- Looking changes nothing but the clock.
 local function lease_view(lease)
   return {
@@ -14,16 +14,15 @@ local function all_leases()
 end
 
 local function lease_named(name)
-  local holder = sub(name, 18)
-  local shut = sub(name, 17, 17) == 'h'
-  return lease_of(shut and shut_key(tonumber(sub(name, 1, 16))) or live_key(holder), holder)
+  local holder, key = lease_in(name)
+  return lease_of(key, holder)
 end
 
 -- The scope keys that have state, at most so many; only those of scope `only` if it is given.
 local function known_scopes(most, only)
   local found = {}
   for s, rule in ipairs(C.scopes) do
-    if rule.root and H[12][rule.number] and (not only or s == only) then found[#found + 1] = scope(s, args[6]) end
+    if rule.root and H[12][rule.number] and (not only or s == only) then found[#found + 1] = scope(s, args[4]) end
   end
   for _, name in ipairs(command('ZRANGE', P .. ':k', 0, most - 1)) do
     local colon = string.find(name, ':', 1, true)
@@ -53,20 +52,20 @@ local function keep()
 end
 
 operation('operate', function()
-  local what, raw = args[5], command('GET', P)
+  local what, raw = args[3], command('GET', P)
   if what == 'holders' then
-    -- args[7] at most. The times as they were at the last operation.
+    -- args[5] at most. The times as they were at the last operation.
     if not raw then return {} end
     peek(raw)
     local views = {}
     for _, name in ipairs(all_leases()) do
-      if #views >= tonumber(args[7]) then break end
+      if #views >= tonumber(args[5]) then break end
       local lease = lease_named(name)
       if lease then views[#views + 1] = lease_view(lease) end
     end
     return views
   elseif what == 'waiters' then
-    -- args[7] at most. {parts, holder, gate, arrived, retry_at, expires_at, priority, cost, ahead} each, in the order of arrival.
+    -- args[5] at most. {parts, holder, gate, arrived, retry_at, expires_at, priority, cost, ahead} each, in the order of arrival.
     if not raw then return {} end
     peek(raw)
     local found, views = {}, {}
@@ -75,7 +74,7 @@ operation('operate', function()
       if place then found[#found + 1] = place end
     end
     table.sort(found, function(a, b) return a.seq < b.seq end)
-    for i = 1, min(#found, tonumber(args[7])) do
+    for i = 1, min(#found, tonumber(args[5])) do
       local p, ahead = found[i], 0
       for s, spot in pairs(p.stands) do ahead = max(ahead, ahead_of(scope(s, spot[1]), p, spot).count) end
       views[i] = {
@@ -124,10 +123,10 @@ operation('operate', function()
   open(raw)
 
   if what == 'inspect' then
-    -- args[7] keys at most: {key, live, waiting, gate, figures, gate, figures …} each. The clock goes on, gates are let advance.
+    -- args[5] keys at most: {key, live, waiting, gate, figures, gate, figures …} each. The clock goes on, gates are let advance.
     local views = {}
-    for _, sc in ipairs(known_scopes(tonumber(args[7]))) do
-      if #views >= tonumber(args[7]) then break end
+    for _, sc in ipairs(known_scopes(tonumber(args[5]))) do
+      if #views >= tonumber(args[5]) then break end
       sc.dirty = true
       local view = {sc.key, sc.live, sc.count}
       for i, gate in ipairs(C.gates) do
@@ -167,8 +166,8 @@ operation('operate', function()
     keep()
     return views
   elseif what == 'promote' then
-    -- args[7] holder: before all others where it stands. 1 if it waits.
-    local place = place_of(args[7])
+    -- args[5] holder: before all others where it stands. 1 if it waits.
+    local place = place_of(args[5])
     if place then
       for s = 1, #C.scopes do
         local spot = place.stands[s]
@@ -186,7 +185,7 @@ operation('operate', function()
             end
           end
           if head then
-            command('ZADD', main_key(sc, place.level), head - 1, member(place.seq, place.holder))
+            command('ZADD', main_key(sc, place.level), head - 1, waiter(place))
             place.stands[s] = {sc.key, 1, head - 1, place.stands[s][4]}
             place.dirty = true
           end
@@ -196,10 +195,10 @@ operation('operate', function()
     keep()
     return place and 1 or 0
   elseif what == 'release' then
-    -- args[7] holder, args[8] 1: only look. {leases, woken}
+    -- args[5] holder, args[6] 1: only look. {leases, woken}
     local views, found, touched = {}, {}, {}
     for _, name in ipairs(all_leases()) do
-      if sub(name, 18) == args[7] then
+      if lease_in(name) == args[5] then
         local lease = lease_named(name)
         if lease then
           found[#found + 1] = lease
@@ -208,7 +207,7 @@ operation('operate', function()
       end
     end
     local woken = {}
-    if args[8] ~= '1' then
+    if args[6] ~= '1' then
       for _, lease in ipairs(found) do
         if lease.shut == 0 then end_call(lease, false) end
         give_back(lease, touched)
@@ -218,15 +217,15 @@ operation('operate', function()
     keep()
     return {views, woken}
   end
-  -- 'breaker': args[7] id of the gate, args[8] how long it is open (empty: reset), args[9] the key (absent: all, also those that
+  -- 'breaker': args[5] id of the gate, args[6] how long it is open (empty: reset), args[7] the key (absent: all, also those that
   -- come later). How many have changed.
-  local changed, lasts = 0, tonumber(args[8])
+  local changed, lasts = 0, tonumber(args[6])
   for _, gate in ipairs(C.gates) do
-    if text(gate.id) == args[7] and gate.k == 'breaker' then
+    if text(gate.id) == args[5] and gate.k == 'breaker' then
       local rule = C.scopes[gate.s]
       local one = #rule.parts == 0
       if one then scope(gate.s, '').dirty = true end
-      local all = not args[9] and not one
+      local all = not args[7] and not one
       if all then
         local orders, some = {}, false
         for id, till in pairs(H[13] or {}) do
@@ -237,7 +236,7 @@ operation('operate', function()
       end
       local found = one and {scope(gate.s, '')} or known_scopes(0, gate.s)
       for _, sc in ipairs(found) do
-        if not args[9] or sc.key == args[9] then
+        if not args[7] or sc.key == args[7] then
           sc.dirty = true
           local g, r = gate_state(sc, gate), settings(gate, sc.key)
           if not lasts then

@@ -13,17 +13,19 @@
 --   P:l:<holder>, P:h:<fence>  a lease, and one in quarantine;  P:e  ZSET  end -> lease
 --   P:k                        ZSET  when it was made -> scope key, of those with a string of their own
 --   P:p:<holder>               a place;  P:q  ZSET  end -> holder
--- args[1]  name of the set of gates   args[2]  when all state was lost (-1: never), a comma and a digit per gate (1: switched off)
--- if any is   args[3]  now in microseconds; empty: the server's clock   args[4]  the caller's channel
+-- args[1]  name of the set of gates. If anything is unusual, with semicolons between: the name; when all state was lost (-1: never);
+-- a digit per gate, 1: switched off (empty: none is); now in microseconds (empty: the server's clock)
+-- args[2]  the caller's channel
 --
 -- Every number is a whole one below 2^53. `..` and tostring would cut times to 14 digits: `text` does not, nor do arguments of
 -- commands.
 local NANO, SOON, FORGET, SECOND, PRODUCT = 1000000, 1000, 3600000000, 1000000, 4503599627370496
 local U32 = 4294967295
-local BATCH, WOKEN = 64, 16
-local MAX_SETS = 2000
+local BATCH, WOKEN = 64, 4
+local MAX_SETS, MAX_TARGETS = 2000, 10000
 
 local sets, number_of_sets = {}, 0 -- by name: what `define` was given
+local number_of_targets = 0        -- that the sets remember, see `known_target`
 local KINDS = {}                   -- what each kind of gate does: advance, never, check, spend
 
 -- Of the standard library and `redis`, which a library does not have while it is read.
@@ -33,12 +35,35 @@ local H, t, offset                     -- the partition (see `open`), and its ti
 local scopes, opened                   -- scope keys that were read, by their Redis key, and in the order of reading
 local leases, places                   -- those that were read, by key and by holder; false: there is none
 local lease_added, place_added
--- Parts of the call's target, the same as one text; by scope its key (false: it does not apply), what was read of it, and what
--- that is; and the partition as it was read.
-local target, target_text, target_names, target_raws, target_scopes, target_raw
-local clock -- now, if it was asked for
+-- Parts of the call's target, the same as one text, what is known of it (see `known_target`); by scope its key (false: it does not
+-- apply), what was read of it, and what that is; and the partition as it was read.
+local target, target_text, target_known, target_names, target_raws, target_scopes, target_raw
+local clock -- now, if it was given or asked for
 
 local function text(n) return format('%.0f', n) end
+
+-- The same for times, of which many begin alike: to print a number costs as much as a command.
+local stamp
+do
+local DIGITS, SECONDS, number_of_seconds = {}, {}, 0
+function stamp(n)
+  local rest = n % SECOND
+  local whole = (n - rest) / SECOND
+  local first = SECONDS[whole]
+  if not first then
+    if number_of_seconds >= 1000 then SECONDS, number_of_seconds = {}, 0 end
+    if not DIGITS[0] then
+      for i = 0, 999 do DIGITS[i] = format('%03d', i) end
+    end
+    first, number_of_seconds = text(whole), number_of_seconds + 1
+    if whole == 0 then return text(n) end
+    SECONDS[whole] = first
+  end
+  local low = rest % 1000
+  return first .. DIGITS[(rest - low) / 1000] .. DIGITS[low]
+end
+end
+
 local function cdiv(a, b)
   local q = floor(a / b)
   if q * b < a then return q + 1 end
@@ -52,7 +77,7 @@ end
 local function clamp(n, low, high) return max(low, min(n, high)) end
 
 -- Numbers as doubles, many at once; what is written in one piece has a format of its own for each length.
-local PIECE = 200
+local PIECE, NOTHING = 200, {}
 local formats = {}
 
 local function format_of(n)
@@ -91,14 +116,14 @@ local function packed(all)
   return table.concat(pieces)
 end
 
--- A scope key's record (see `scope`) as numbers: 1 to 5 as they are, 6 when its expiry was set, 7 to 14 its levels, then for each
--- gate its id, how many numbers it has, and these.
-local RECORD = 14
+-- A scope key's record (see `scope`) as numbers: 1 to 5 as they are, 6 when its expiry was set, 7 how many levels it has, these,
+-- then for each gate its id, how many numbers it has, and these.
+local RECORD = 7
 
 local function record_of(all, base, last)
-  local levels = {unpack(all, base + 7, base + RECORD)}
+  local at = base + RECORD + all[base + RECORD]
+  local levels = {unpack(all, base + RECORD + 1, at)}
   local record = {all[base + 1], all[base + 2], all[base + 3], all[base + 4], all[base + 5], levels, all[base + 6]}
-  local at = base + RECORD
   while at < last do
     local n = all[at + 2]
     record[#record + 1] = all[at + 1]
@@ -109,11 +134,12 @@ local function record_of(all, base, last)
 end
 
 local function flatten(all, record)
-  local n = #all
-  all[n + 1], all[n + 2], all[n + 3], all[n + 4], all[n + 5], all[n + 6] =
-    record[1], record[2], record[3], record[4], record[5], record[7]
-  for l = 1, 8 do all[n + 6 + l] = record[6][l] or 0 end
-  n = n + RECORD
+  -- Nobody waits: there are no levels.
+  local n, levels = #all, record[3] > 0 and record[6] or NOTHING
+  all[n + 1], all[n + 2], all[n + 3], all[n + 4], all[n + 5], all[n + 6], all[n + 7] =
+    record[1], record[2], record[3], record[4], record[5], record[7], #levels
+  for l = 1, #levels do all[n + RECORD + l] = levels[l] end
+  n = n + RECORD + #levels
   for i = 8, #record, 2 do
     local state = record[i + 1]
     all[n + 1], all[n + 2] = record[i], #state
@@ -169,23 +195,32 @@ local function begin(keys, arguments)
     command, floor, max, min, format, sub = redis.call, math.floor, math.max, math.min, string.format, string.sub
   end
   P, args = keys[1], arguments
-  C = sets[args[1]]
-  if not C then return false end
-  TTL, OFF, LOST = C.ttl, false, tonumber(args[2])
-  if not LOST then
-    local comma = string.find(args[2], ',', 1, true)
-    LOST, OFF = tonumber(sub(args[2], 1, comma - 1)), sub(args[2], comma + 1)
+  C, OFF, LOST, clock = sets[args[1]], false, -1, nil
+  if not C then
+    local name, lost, off, now = string.match(args[1], '^(%x+);(%-?%d+);(%d*);(%d*)$')
+    C = name and sets[name]
+    if not C then return false end
+    OFF, LOST, clock = off ~= '' and off, tonumber(lost), tonumber(now)
   end
-  H, t, offset, scopes, opened, leases, places, lease_added, place_added = nil, nil, nil, {}, {}, {}, {}, 0, 0
-  target, target_text, target_names, target_raws, target_scopes, target_raw, clock = nil, nil, nil, nil, nil, nil, nil
+  TTL = C.ttl
   return true
 end
 
--- Makes an operation known under its name.
-local function operation(name, run)
+-- What the rules in full work on. The usual call goes without, see `quick.lua`.
+local function reset()
+  H, t, offset, scopes, opened, leases, places, lease_added, place_added = nil, nil, nil, {}, {}, {}, {}, 0, 0
+  target_scopes = nil
+end
+
+-- Makes an operation known under its name. `quick`: it calls `reset` itself.
+local function operation(name, run, quick)
   redis.register_function(LIBRARY .. name, function(keys, arguments)
-    if begin(keys, arguments) then return run() end
-    return redis.error_reply('TGSET the set of gates is not defined')
+    if not begin(keys, arguments) then return redis.error_reply('TGSET the set of gates is not defined') end
+    if not quick then
+      target, target_text = nil, nil
+      reset()
+    end
+    return run()
   end)
 end
 
@@ -204,14 +239,12 @@ end
 
 local function is_late(since) return t - since > TTL * SECOND / 4 end
 
+local second, second_began -- the last one that TIME named, and as a time
 local function given_time()
   if not clock then
-    if args[3] == '' then
-      local time = command('TIME')
-      clock = time[1] * SECOND + time[2]
-    else
-      clock = tonumber(args[3])
-    end
+    local time = command('TIME')
+    if time[1] ~= second then second, second_began = time[1], time[1] * SECOND end
+    clock = second_began + time[2]
   end
   return clock
 end
@@ -328,29 +361,55 @@ local function key_of(rule, parts)
   return key
 end
 
--- Reads the partition, the scope keys of the call's target, which is in the arguments from `first` on, and another key, all at
--- once. What the last one holds, false if there is nothing.
-local function fetch(first, other)
-  target = {args[first], args[first + 1], args[first + 2], args[first + 3], args[first + 4]}
-  target_text = target[1] .. '/' .. target[2] .. '/' .. target[3] .. '/' .. target[4] .. '/' .. target[5]
-  target_names, target_raws = {}, {}
-  local all, ids, n = C.scopes, {P, other}, 2
-  for s = 1, #all do
-    local rule = all[s]
-    local key = key_of(rule, target)
-    target_names[s] = key or false
-    if key and not rule.root then
-      n = n + 1
-      ids[n] = scope_id(rule, key)
+-- What follows from a target in this set: its parts; by scope its key (false: it does not apply) and that key's end behind the
+-- partition's (false: it is in the partition); the scopes that have a key of their own; and what a lease says behind its doubles, if
+-- all gates hold something for it and none takes it for a probe. Most targets come again soon.
+local function known_target(name)
+  local known = C.targets[name]
+  if known then return known end
+  local parts = {string.match(name, '^([^/]*)/([^/]*)/([^/]*)/([^/]*)/([^/]*)$')}
+  local names, ends, own, held, counted, n = {}, {}, {}, '', ',', 0
+  for s, rule in ipairs(C.scopes) do
+    local key = key_of(rule, parts)
+    names[s], ends[s] = key or false, false
+    if key then
+      counted = counted .. rule.id .. ','
+      if not rule.root then
+        ends[s] = rule.prefix .. key
+        own[#own + 1] = s
+      end
     end
   end
-  local raws = command('MGET', unpack(ids, 1, n))
-  n = 2
-  for s = 1, #all do
-    if target_names[s] and not all[s].root then
-      n = n + 1
-      target_raws[s] = raws[n]
-    end
+  for _, gate in ipairs(C.gates) do
+    if names[gate.s] then held, n = held .. gate.packed, n + 1 end
+  end
+  local tail = struct.pack('BBB', 0, n, 0) .. held .. counted .. '|' .. name
+  known = {parts = parts, names = names, ends = ends, own = own, tail = tail}
+  number_of_targets = number_of_targets + 1
+  if number_of_targets > MAX_TARGETS then
+    for _, set in pairs(sets) do set.targets = {} end
+    number_of_targets = 1
+  end
+  C.targets[name] = known
+  return known
+end
+
+-- Reads the partition, the scope keys of the call's target, which is argument `at`, and another key, all at once. What the last one
+-- holds, false if there is nothing.
+local function fetch(at, other)
+  target_text = args[at]
+  target_known = known_target(target_text)
+  target, target_names = target_known.parts, target_known.names
+  local own, raws = target_known.own, nil
+  if #own == 0 then
+    target_raws = NOTHING
+    raws = command('MGET', P, other)
+  else
+    local ids, ends = {P, other}, target_known.ends
+    for i = 1, #own do ids[i + 2] = P .. ends[own[i]] end
+    raws = command('MGET', unpack(ids))
+    target_raws = {}
+    for i = 1, #own do target_raws[own[i]] = raws[i + 2] end
   end
   target_raw = raws[1]
   return raws[2]
@@ -358,6 +417,7 @@ end
 
 -- Opens what was fetched.
 local function open_fetched()
+  reset()
   open(target_raw)
   target_scopes = {}
   for s = 1, #target_names do

@@ -51,10 +51,13 @@ end
 -- Window, at `b` in its list: 1 grain, 2 total, 3 where the oldest entry is in the ring, 4 entries, 5 size of the ring, 6 and 7 ticks
 -- of the oldest and the newest, 8 units of the newest, 9 when the ring's expiry was set. What passes writes one entry; what is
 -- old is skipped without a write.
+local ring_of, window_advance, window_spend, window_fresh, window_check
+
+do -- a function has 200 locals at most
 local LEAST_READ, MOST_READ = 8, 512
 local NEW_WINDOW = {0, 0, 0, 0, 0, 0, 0, 0, 0}
 
-local function ring_of(sc, gate) return P .. ':r:' .. sc.rule.id .. ':' .. sc.key .. ':' .. gate.id_text end
+function ring_of(sc, gate) return P .. ':r:' .. sc.rule.id .. ':' .. sc.key .. ':' .. gate.id_text end
 local function leaves(r, tick) return (tick + 1) * r.grain - 1 + r.every end
 
 -- Entries from number `from` on, the oldest is 0: at most `n`, and not beyond the end of the ring.
@@ -99,7 +102,7 @@ local function rewrite(g, b, r, ring, size)
   put(ring, table.concat(all))
 end
 
-local function window_advance(g, b, r, sc, gate)
+function window_advance(g, b, r, sc, gate)
   if g[b + 4] > 0 and g[b + 1] ~= r.grain then rewrite(g, b, r, ring_of(sc, gate), r.ring) end
   if g[b + 4] == 0 or leaves(r, g[b + 7]) <= t then
     g[b + 1], g[b + 2], g[b + 3], g[b + 4], g[b + 5] = r.grain, 0, 0, 0, r.ring
@@ -115,7 +118,7 @@ local function window_advance(g, b, r, sc, gate)
   g[b + 3], g[b + 4] = (g[b + 3] + gone) % g[b + 5], g[b + 4] - gone
 end
 
-local function window_spend(g, b, r, sc, gate, n)
+function window_spend(g, b, r, sc, gate, n)
   if n <= 0 then return end
   local tick, ring, count = floor(t / r.grain), ring_of(sc, gate), g[b + 4]
   g[b + 2] = g[b + 2] + n
@@ -134,7 +137,7 @@ local function window_spend(g, b, r, sc, gate, n)
   end
 end
 
-local function window_fresh(g, b, r, lost, sc, gate)
+function window_fresh(g, b, r, lost, sc, gate)
   for i = 1, 9 do g[b + i] = NEW_WINDOW[i] end
   g[b + 1], g[b + 5] = r.grain, r.ring
   local tick = floor(max(lost, 0) / r.grain)
@@ -144,7 +147,7 @@ local function window_fresh(g, b, r, lost, sc, gate)
   end
 end
 
-local function window_check(g, b, r, sc, gate, own, most, likely)
+function window_check(g, b, r, sc, gate, own, most, likely)
   if g[b + 2] + own + most <= r.max then return nil end
   local need = max(own + likely, 1)
   local windows = floor((need - 1) / r.max)
@@ -162,6 +165,7 @@ local function window_check(g, b, r, sc, gate, own, most, likely)
   at = at + windows * r.every
   if most ~= likely then at = max(at, t + SOON) end
   return at
+end
 end
 
 local function window_remaining(g, b, r, n) return floor(max(r.max - g[b + 2], 0) / n) end
@@ -195,19 +199,20 @@ end
 
 -- Reported level: 1 level, 2 at, 3 used at, 4 in flight, 5 sent, 6 capacity, 7 highest, 8 highest at, 9 observed, 10 rate, 11 answered,
 -- 12 margin, 13 margin at, 14 shadow, 15 foreign, 16 admitted. Nano points where the specification says so.
-local MARGIN_FALLS, CUT_RETRY, WRAP = 600000000, 5000000, 1125899906842624
-local MAX_POINTS = 1000000000
-local level = {}
+local WRAP, level = 1125899906842624, {}
+local level_advance, level_observe, level_settle
 KINDS.level = level
 
-local function refilled(g, b, from, elapsed)
-  if from >= g[b + 6] or elapsed >= cdiv(g[b + 6] - from, g[b + 10]) then return g[b + 6] end
-  return from + elapsed * g[b + 10]
-end
+do -- a function has 200 locals at most
+local MARGIN_FALLS, CUT_RETRY, MAX_POINTS = 600000000, 5000000, 1000000000
 
 local function refill(g, b)
-  local elapsed = t - g[b + 2]
-  g[b + 1], g[b + 14], g[b + 2] = refilled(g, b, g[b + 1], elapsed), refilled(g, b, g[b + 14], elapsed), t
+  local full, gained = g[b + 6], (t - g[b + 2]) * g[b + 10]
+  -- A product that is too large to be exact is larger than any capacity.
+  local now, shadow = g[b + 1] + gained, g[b + 14] + gained
+  if now > full then now = full end
+  if shadow > full then shadow = full end
+  g[b + 1], g[b + 14], g[b + 2] = now, shadow, t
 end
 
 function level.fresh(r, lost)
@@ -219,13 +224,16 @@ function level.fresh(r, lost)
   return g
 end
 
-local function level_advance(g, b, r)
+function level_advance(g, b, r)
   if t - g[b + 3] >= FORGET and g[b + 4] == 0 then
     local new = level.fresh(r, -1)
     for i = 1, 16 do g[b + i] = new[i] end
     return
   end
-  if g[b + 9] == 0 then g[b + 6], g[b + 7], g[b + 10], g[b + 8] = r.capacity * NANO, r.capacity * NANO, r.rate, t end
+  if g[b + 9] == 0 then
+    local full = r.capacity * NANO
+    g[b + 6], g[b + 7], g[b + 10], g[b + 8] = full, full, r.rate, t
+  end
   refill(g, b)
 end
 
@@ -276,7 +284,7 @@ local function nano(milli) return min(milli, floor(PRODUCT / NANO)) * NANO end
 
 -- A report: `seen` is {level, capacity, rate}, false where nothing was said. `answered`, `admitted`: milli points since that call was
 -- admitted; nil if its lease is gone, and then the report only lowers. Returns foreign use.
-local function level_observe(g, b, sent, seen, answered, admitted)
+function level_observe(g, b, sent, seen, answered, admitted)
   if sent < g[b + 5] then return 0 end
   g[b + 5] = sent
   local capacity, rate = seen[2], seen[3]
@@ -306,14 +314,15 @@ local function level_observe(g, b, sent, seen, answered, admitted)
 end
 
 -- A call ended. `mark`: answered, admitted and time when it was admitted; `actual`: milli points that were charged, false if unknown.
-local function level_settle(g, b, mark, cost, actual, throttled, seen)
+function level_settle(g, b, mark, cost, actual, throttled, seen)
   g[b + 4], g[b + 3] = g[b + 4] - cost * NANO, g[b + 2]
   local charged = actual or cost
   if throttled then charged = 0 end
   local back = (cost - charged) * NANO
-  g[b + 14] = min(g[b + 14] + back, g[b + 6])
-  local said = seen and seen[1]
-  if not said then g[b + 1] = min(g[b + 1] + back, g[b + 6]) end
+  local said, full = seen and seen[1], g[b + 6]
+  local shadow, now = g[b + 14] + back, g[b + 1] + back
+  g[b + 14] = shadow < full and shadow or full
+  if not said then g[b + 1] = now < full and now or full end
   local answered, admitted = (g[b + 11] - mark[1]) % WRAP, (g[b + 16] - mark[2]) % WRAP
   if not throttled then g[b + 11] = (g[b + 11] + cost) % WRAP end
   local foreign = 0
@@ -323,4 +332,5 @@ local function level_settle(g, b, mark, cost, actual, throttled, seen)
     if not said then g[b + 1] = min(g[b + 1], cost * NANO - 1 - g[b + 4]) end
   end
   return foreign
+end
 end

@@ -1,6 +1,6 @@
--- Makes a permit last longer. args from 5: holder, fence. Reply: when it ends; 0 if it is gone.
+-- Makes a permit last longer. args from 3: holder, fence. Reply: when it ends; 0 if it is gone.
 operation('renew', function()
-  local holder, fence = args[5], tonumber(args[6])
+  local holder, fence = args[3], tonumber(args[4])
   local key = live_key(holder)
   local raws = command('MGET', P, key)
   open(raws[1])
@@ -11,7 +11,7 @@ operation('renew', function()
   if lease and not shut then
     lease.ends = max(lease.ends, t + lease.length)
     write_lease(lease)
-    command('ZADD', P .. ':e', lease.ends, end_name(lease))
+    command('ZADD', P .. ':e', stamp(lease.ends), end_name(lease))
     -- What counts this lease must not expire before it.
     for _, rule in ipairs(C.scopes) do
       local own = not rule.root and is_counted(lease, rule) and key_of(rule, lease.parts)

@@ -1,6 +1,7 @@
--- Ends the call of a permit. args from 5: holder; as doubles fence, retry_after, actual, whether something was observed, level,
--- capacity and rate (each NaN: not said), admitted_at; end; the five parts of the target.
--- Reply: {0 released, 1 quarantined, 2 gone; until; woken; changes: {kind, gate, …} …}
+-- Ends the call of a permit. args from 3: holder; as doubles fence, retry_after, actual, whether something was observed, level,
+-- capacity and rate (each NaN: not said), admitted_at; end; the five parts of the target with slashes between.
+-- Reply: {0 released, 1 quarantined, 2 gone; until; woken; changes: {kind, gate, …} …}; usually 0 alone: released, and nothing else; or those who
+-- are woken, with spaces between: released, and no changes.
 local COOL_DOWN, MAX_COOL_DOWN = SECOND, 86400 * SECOND
 
 local function finish(touched, state, till, changes)
@@ -79,16 +80,16 @@ local function learn(lease, ending, retry_after, actual, seen)
 end
 
 operation('settle', function()
-  local holder, ending = args[5], args[7]
-  local fence, retry_after, actual, observed, reported, capacity, rate, admitted_at = struct.unpack('<dddddddd', args[6])
+  local holder, ending = args[3], args[5]
+  local fence, retry_after, actual, observed, reported, capacity, rate, admitted_at = struct.unpack('>dddddddd', args[4])
   retry_after, actual = known(retry_after), known(actual) or false
   local seen = observed == 1 and {known(reported) or false, known(capacity) or false, known(rate) or false} or nil
   local key = live_key(holder)
-  local raw = fetch(8, key)
+  local raw = fetch(6, key)
   if raw and target_raw and C.quick and (ending == 'ok' or ending == 'request' or ending == 'unused') then
     local voted = ending ~= 'unused'
     if not voted then actual = 0 end
-    local reply = quick_settle(holder, fence, raw, voted, actual, seen)
+    local reply = quick_settle(holder, key, fence, raw, voted, actual, seen)
     if reply then return reply end
   end
   open_fetched()
@@ -114,4 +115,4 @@ operation('settle', function()
   end
   give_back(lease, touched)
   return finish(touched, 0, 0, changes)
-end)
+end, true)

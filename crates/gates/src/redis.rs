@@ -21,6 +21,7 @@ mod reply;
 mod scripts;
 mod slots;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -31,7 +32,7 @@ use async_trait::async_trait;
 use redis::Value;
 use tidegate_core::gates::{
     Admission, Call, Compiled, End, Failure, Freed, GateSet, Holder, InvalidGates, Micros, Outcome,
-    PERMIT_LEASE, Part, Permit, Points, Renewal, SECOND, Settled, Target,
+    PERMIT_LEASE, Permit, Points, Renewal, SECOND, Settled, Target,
 };
 
 use self::link::{Asked, Link, unreachable};
@@ -94,7 +95,8 @@ struct Domain {
     lost: Option<Micros>,
     /// Number of the connection on which its marker was seen last.
     checked: AtomicUsize,
-    circumstances: Vec<u8>,
+    /// When state was lost and which gates are switched off, for the functions; none if that is as usual.
+    circumstances: Option<String>,
 }
 
 impl Domain {
@@ -105,6 +107,17 @@ impl Domain {
 
     fn set(&self) -> &GateSet {
         self.plan.compiled.set()
+    }
+
+    /// How the functions are told which set to use, and what is unusual.
+    fn set_at(&self, now: Option<Micros>) -> Cow<'_, str> {
+        let name = &self.plan.name;
+        if now.is_none() && self.circumstances.is_none() {
+            return Cow::Borrowed(name);
+        }
+        let circumstances = self.circumstances.as_deref().unwrap_or("-1;");
+        let now = now.map(|n| n.to_string()).unwrap_or_default();
+        Cow::Owned(format!("{name};{circumstances};{now}"))
     }
 
     /// The key of the partition of this target.
@@ -304,12 +317,11 @@ impl Inner {
         now: Option<Micros>,
         arguments: &[&[u8]],
     ) -> Result<Value, GatesError> {
-        let now = now.map(|n| n.to_string()).unwrap_or_default();
         let mut domain = domain.clone();
         for _ in 0..ATTEMPTS {
-            let mut all: Vec<&[u8]> = Vec::with_capacity(arguments.len() + 4);
-            let name = domain.plan.name.as_bytes();
-            all.extend([name, &domain.circumstances, now.as_bytes(), self.channel.as_bytes()]);
+            let mut all: Vec<&[u8]> = Vec::with_capacity(arguments.len() + 2);
+            let set = domain.set_at(now);
+            all.extend([set.as_bytes(), self.channel.as_bytes()]);
             all.extend(arguments);
             let checked = domain.checked.load(Ordering::Acquire);
             let asked = Asked { operation, key: partition, arguments: &all, plan: &domain.plan };
@@ -369,9 +381,16 @@ impl Inner {
     }
 }
 
+/// All parts of a target, as the functions know it by.
+fn all_parts(target: &Target) -> String {
+    let mut text = String::with_capacity(32);
+    target.key_into(u8::MAX, &mut text);
+    text
+}
+
 /// Numbers as the functions read them, without a text for each: doubles, and what is not a number where there is none.
 fn packed<const N: usize>(numbers: [Option<i64>; N]) -> Vec<u8> {
-    numbers.iter().flat_map(|n| n.map_or(f64::NAN, |n| n as f64).to_le_bytes()).collect()
+    numbers.iter().flat_map(|n| n.map_or(f64::NAN, |n| n as f64).to_be_bytes()).collect()
 }
 
 #[async_trait]
@@ -392,8 +411,8 @@ impl Gates for RedisGates {
             Some(call.process as i64),
             Some(valid.into()),
         ]);
-        let mut arguments: Vec<&[u8]> = vec![call.holder.as_str().as_bytes(), &numbers];
-        arguments.extend(Part::ALL.map(|part| call.target.part(part).as_bytes()));
+        let parts = all_parts(&call.target);
+        let arguments = [call.holder.as_str().as_bytes(), &numbers, parts.as_bytes()];
         let value = inner.run(Operation::Admit, &domain, &partition, now, &arguments).await?;
         let (reply, noteworthy) = reply::admission(value, call, &domain.set().gates)?;
         if noteworthy {
@@ -438,8 +457,8 @@ impl Gates for RedisGates {
             milli(observed.restore_per_s),
             Some(permit.admitted_at),
         ]);
-        let mut arguments: Vec<&[u8]> = vec![permit.holder.as_str().as_bytes(), &numbers, end.as_bytes()];
-        arguments.extend(Part::ALL.map(|part| permit.target.part(part).as_bytes()));
+        let parts = all_parts(&permit.target);
+        let arguments = [permit.holder.as_str().as_bytes(), &numbers, end.as_bytes(), parts.as_bytes()];
         let value = inner.run(Operation::Settle, &domain, &partition, now, &arguments).await?;
         let reply = reply::settled(value, &domain.set().gates)?;
         inner.turns.wake(&reply.woken);

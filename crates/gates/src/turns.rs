@@ -1,6 +1,7 @@
 //! Wake-ups inside a process: who waits for which holder's turn.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -31,8 +32,12 @@ impl Turns {
     }
 
     /// Wakes these, as far as they wait in this process. Those that do not come back.
+    #[inline]
     pub fn wake(&self, holders: &[Holder]) -> Vec<Holder> {
-        if holders.is_empty() || self.inner.count.load(Ordering::Acquire) == 0 {
+        if holders.is_empty() {
+            return Vec::new();
+        }
+        if self.inner.count.load(Ordering::Acquire) == 0 {
             return holders.to_vec();
         }
         let waiting = self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,6 +83,11 @@ impl Turn {
     pub async fn wait(&self, at_most: Duration) -> bool {
         tokio::time::timeout(at_most, self.notify.notified()).await.is_ok()
     }
+
+    /// Forgets a wake-up that came while nobody waited.
+    pub(crate) fn forget(&self) {
+        pin!(self.notify.notified()).as_mut().enable();
+    }
 }
 
 impl Drop for Turn {
@@ -110,6 +120,15 @@ mod tests {
         assert!(turn.wait(LONG).await);
         drop(turn);
         assert_eq!(turns.wake(&[here]), [here]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wake_up_that_is_forgotten_wakes_nobody() {
+        let turns = Turns::default();
+        let turn = turns.register(&Holder::number(1));
+        turns.wake(&[Holder::number(1)]);
+        turn.forget();
+        assert!(!turn.wait(LONG).await);
     }
 
     #[tokio::test]

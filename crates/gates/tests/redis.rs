@@ -258,25 +258,23 @@ async fn an_admission_is_one_round_trip_and_lost_functions_are_loaded_again() {
     assert_eq!(again.state, LeaseEnd::Gone);
 }
 
+/// Returns when two processes hear the channels of this prefix.
+async fn both_hear(prefix: &str) {
+    let mut redis = raw(&SERVER).await;
+    let mut ask = redis::cmd("PUBSUB");
+    ask.arg("NUMSUB").arg(format!("{prefix}:changes"));
+    while ask.query_async::<(String, i64)>(&mut redis).await.unwrap().1 < 2 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn a_release_in_one_process_wakes_the_waiter_of_another_at_once() {
     let (one, two) = (connected("wake").await, Arc::new(connected("wake").await));
     let lock = || GateSet::of(vec![Gate::new("lock", Kind::Lock(Lock { poll: Span::secs(30) }))]);
     one.configure("d", lock()).await.unwrap();
     two.configure("d", lock()).await.unwrap();
-    // The channel is heard once a message for it reaches somebody.
-    let mut redis = raw(&SERVER).await;
-    while redis::cmd("PUBSUB")
-        .arg("NUMSUB")
-        .arg("wake:changes")
-        .query_async::<(String, i64)>(&mut redis)
-        .await
-        .unwrap()
-        .1
-        < 2
-    {
-        tokio::task::yield_now().await;
-    }
+    both_hear("wake").await;
     let held = permit(one.admit(None, &call("d", 1)).await.unwrap());
     let waiting = tokio::spawn({
         let two = two.clone();
@@ -288,6 +286,26 @@ async fn a_release_in_one_process_wakes_the_waiter_of_another_at_once() {
     one.settle(None, &held, &Outcome::of(End::Ok)).await.unwrap();
     let reply = tokio::time::timeout(Duration::from_secs(5), waiting).await.expect("woken, not after 30 s");
     let _ = permit(reply.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn a_waiter_that_asks_again_from_another_process_is_woken_there_and_keeps_its_place() {
+    let (one, two) = (connected("moved").await, connected("moved").await);
+    for gates in [&one, &two] {
+        gates.configure("d", slots(1)).await.unwrap();
+    }
+    both_hear("moved").await;
+    let held = permit(one.admit(None, &call("d", 1)).await.unwrap());
+    for n in [2, 3] {
+        one.admit(None, &call("d", n)).await.unwrap();
+    }
+    let turn = two.turn(&Holder::number(2));
+    let reply = two.admit(None, &call("d", 2)).await.unwrap();
+    assert!(matches!(&reply, Admission::Wait(wait) if wait.position == Some(1)), "{reply:?}");
+    assert_eq!(one.settle(None, &held, &Outcome::of(End::Ok)).await.unwrap().woken, [Holder::number(2)]);
+    assert!(turn.wait(Duration::from_secs(30)).await, "it is woken where it asked last");
+    let _ = permit(two.admit(None, &call("d", 2)).await.unwrap());
+    assert_eq!(one.waiters("d", 9).await.unwrap().len(), 1);
 }
 
 #[tokio::test]

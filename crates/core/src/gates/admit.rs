@@ -71,12 +71,12 @@ impl Partition {
             return self.refuse(set, t, call, None, Never::Deadline);
         }
         let ids = self.resolve(set, &call.target, t);
-        self.advance(set, &ids, t);
-        if let Some((gate, never)) = self.never(set, &ids, call) {
+        let passage = self.passage(set, call, t, ids);
+        let mut refusals = None;
+        if let Some((gate, never)) = self.judge(&passage, &mut refusals) {
             return self.refuse(set, t, call, Some(gate), never);
         }
-        let passage = self.passage(set, call, t, ids);
-        match self.ask(&passage) {
+        match refusals {
             None => self.commit(&passage, touched),
             Some(refusals) => self.keep_place(&passage, &refusals),
         }
@@ -130,35 +130,7 @@ impl Partition {
         Admission::Refused(Refused { gate, because })
     }
 
-    fn advance(&mut self, set: &Compiled, ids: &[u32; MAX_SCOPES], t: Micros) {
-        for (s, id) in ids.iter().enumerate().filter(|(_, id)| **id != NONE) {
-            let Some(scope) = self.scopes.get_mut(*id) else { continue };
-            for (state, gate) in scope.gates.iter_mut().zip(&set.scopes[s].gates) {
-                state.advance(set.gates[*gate].rule(&scope.key), t);
-            }
-        }
-    }
-
-    /// Whether some gate will never let this call pass.
-    fn never(&self, set: &Compiled, ids: &[u32; MAX_SCOPES], call: &Call) -> Option<(usize, Never)> {
-        for (i, gate) in set.gates.iter().enumerate().filter(|(i, _)| set.enabled(*i)) {
-            let Some(scope) = self.scopes.get(ids[gate.scope]) else { continue };
-            let (cost, capacity) = match (&scope.gates[gate.at], gate.rule(&scope.key)) {
-                (GateState::Smooth(_), Rule::Smooth(r)) => (units(r.unit, call), r.burst),
-                (GateState::Window(_), Rule::Window(r)) => (units(r.unit, call), r.max),
-                (GateState::Level(level), Rule::Level(r)) => {
-                    (call.cost.0, level.never(r, call.cost.0).unwrap_or(i64::MAX))
-                }
-                (GateState::Quota(_), Rule::Quota(r)) => (call.cost.0, r.cost.map_or(i64::MAX, |w| w.max)),
-                _ => continue,
-            };
-            if cost > capacity {
-                return Some((i, Never::CostAboveCapacity { cost, capacity }));
-            }
-        }
-        None
-    }
-
+    #[inline]
     fn passage<'a>(
         &self,
         set: &'a Compiled,
@@ -210,13 +182,22 @@ impl Partition {
         since.unwrap_or(t)
     }
 
-    /// Asks every gate; writes nothing.
-    fn ask(&self, p: &Passage<'_>) -> Option<Refusals> {
-        let mut found: Option<Refusals> = None;
-        for (i, gate) in p.set.gates.iter().enumerate().filter(|(i, _)| p.set.enabled(*i)) {
-            let Some(scope) = self.scopes.get(p.ids[gate.scope]) else { continue };
-            let rule = gate.rule(&scope.key);
+    /// Lets time pass for every gate, and asks it; nothing is spent. The first gate that will never let this call pass, if any.
+    #[inline]
+    fn judge(&mut self, p: &Passage<'_>, found: &mut Option<Refusals>) -> Option<(usize, Never)> {
+        let mut refused = None;
+        for (i, gate) in p.set.gates.iter().enumerate() {
             let ordered = if self.orders.is_empty() { 0 } else { self.ordered_open(&gate.name) };
+            let Some(scope) = self.scopes.get_mut(p.ids[gate.scope]) else { continue };
+            let rule = gate.rule(&scope.key);
+            scope.gates[gate.at].advance(rule, p.t);
+            if refused.is_some() || !p.set.enabled(i) {
+                continue;
+            }
+            if let Some(never) = never(&scope.gates[gate.at], rule, p.call) {
+                refused = Some((i, never));
+                continue;
+            }
             let said = if ordered > p.t {
                 Some((Because::BreakerOpen, ordered))
             } else {
@@ -229,7 +210,7 @@ impl Partition {
             }
             found.scopes[gate.scope] = found.scopes[gate.scope].max(retry_at);
         }
-        found
+        refused
     }
 
     fn commit(&mut self, p: &Passage<'_>, mut touched: Vec<u32>) -> Admission {
@@ -241,7 +222,7 @@ impl Partition {
         self.fence = (self.fence + 1).max(t);
         let (mut held, mut probes, mut mark, mut remaining) =
             (0u32, 0u32, Mark::default(), i64::from(u32::MAX));
-        for id in p.ids.iter().filter(|id| **id != NONE) {
+        for id in &p.ids[..set.scopes.len()] {
             if let Some(scope) = self.scopes.get_mut(*id) {
                 scope.live += 1;
             }
@@ -303,6 +284,9 @@ impl Partition {
         };
         let permit = self.permit(&lease);
         self.insert_lease(lease);
+        if touched.is_empty() {
+            return Admission::Admitted(Admitted { permit, remaining: remaining as u32, woken: Vec::new() });
+        }
         // Where time alone decides, everybody has been told the time; elsewhere the next one may fit already.
         touched.retain(|id| {
             let rule = self.scopes.get(*id).map(|s| &set.scopes[s.rule]);
@@ -406,7 +390,23 @@ fn binding(set: &Compiled, scopes: &[Micros; MAX_SCOPES]) -> usize {
     best.0
 }
 
+/// Whether a gate will never let this call pass.
+#[inline]
+fn never(state: &GateState, rule: &Rule, call: &Call) -> Option<Never> {
+    let (cost, capacity) = match (state, rule) {
+        (GateState::Smooth(_), Rule::Smooth(r)) => (units(r.unit, call), r.burst),
+        (GateState::Window(_), Rule::Window(r)) => (units(r.unit, call), r.max),
+        (GateState::Level(level), Rule::Level(r)) => {
+            (call.cost.0, level.never(r, call.cost.0).unwrap_or(i64::MAX))
+        }
+        (GateState::Quota(_), Rule::Quota(r)) => (call.cost.0, r.cost.map_or(i64::MAX, |w| w.max)),
+        _ => return None,
+    };
+    (cost > capacity).then_some(Never::CostAboveCapacity { cost, capacity })
+}
+
 /// What one gate says.
+#[inline]
 fn check(
     passage: &Passage<'_>,
     scope: &Scope,

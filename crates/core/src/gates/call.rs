@@ -45,10 +45,16 @@ impl Holder {
         let mut bytes = [0; MAX_HOLDER_BYTES];
         bytes[..2].copy_from_slice(b"n-");
         let digits = n.checked_ilog10().unwrap_or(0) as usize + 1;
-        let mut rest = n;
-        for at in (2..2 + digits).rev() {
-            bytes[at] = b'0' + (rest % 10) as u8;
-            rest /= 10;
+        let (mut rest, mut at) = (n, 2 + digits);
+        // Two digits at a time, since each division waits for the one before.
+        while at > 3 {
+            let pair = (rest % 100) as u8;
+            rest /= 100;
+            (bytes[at - 2], bytes[at - 1]) = (b'0' + pair / 10, b'0' + pair % 10);
+            at -= 2;
+        }
+        if at == 3 {
+            bytes[2] = b'0' + rest as u8;
         }
         Self { bytes, len: digits as u8 + 2 }
     }

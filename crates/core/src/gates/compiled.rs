@@ -54,15 +54,17 @@ pub(super) struct GateRule {
     /// Its number among the gates of its scope.
     pub at: usize,
     rule: Rule,
-    overrides: KeyMap<Box<str>, Rule>,
+    /// None where no key differs: nearly always, and asked several times per call.
+    overrides: Option<Box<KeyMap<Box<str>, Rule>>>,
 }
 
 impl GateRule {
+    #[inline]
     pub(super) fn rule(&self, key: &str) -> &Rule {
-        if self.overrides.is_empty() {
-            return &self.rule;
+        match &self.overrides {
+            None => &self.rule,
+            Some(others) => others.get(key).unwrap_or(&self.rule),
         }
-        self.overrides.get(key).unwrap_or(&self.rule)
     }
 }
 
@@ -138,7 +140,8 @@ impl Compiled {
             let rule = rule_of(&gate.gate);
             here.has_pool |= matches!(rule, Rule::Pool(_));
             here.has_other |= matches!(rule, Rule::Level(_) | Rule::Breaker(_) | Rule::Quota(_));
-            let overrides = gate.overrides.iter().map(|(k, v)| (Box::from(k.as_str()), rule_of(v))).collect();
+            let others = gate.overrides.iter().map(|(k, v)| (Box::from(k.as_str()), rule_of(v)));
+            let overrides = (!gate.overrides.is_empty()).then(|| Box::new(others.collect()));
             gates.push(GateRule {
                 name: Arc::from(gate.name.as_str()),
                 scope,
@@ -156,7 +159,9 @@ impl Compiled {
         // Endpoint classes and subjects are too many and too short-lived to split by.
         let split =
             scopes.iter().fold(mask(&[Part::Connector, Part::Tenant, Part::Account]), |m, s| m & s.mask);
-        let rules = gates.iter().flat_map(|g: &GateRule| g.overrides.values().chain([&g.rule]));
+        let rules = gates
+            .iter()
+            .flat_map(|g: &GateRule| g.overrides.iter().flat_map(|others| others.values()).chain([&g.rule]));
         let recovery = rules.map(Rule::recovery).max().unwrap_or(0);
         Ok(Self {
             recovery,

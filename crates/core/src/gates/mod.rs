@@ -56,7 +56,7 @@ pub const MAX_LEVELS: usize = 8;
 /// Leases, and places, that are cleared away in one step.
 pub const PURGE_BATCH: usize = 64;
 /// Most holders woken by one step.
-pub const MAX_WOKEN: usize = 16;
+pub const MAX_WOKEN: usize = 4;
 
 /// What a key starts with that nobody has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -317,11 +317,17 @@ impl Partition {
     /// Clears away what has lapsed, up to a bound; whether more is due, and how many went. Scope keys that were touched
     /// are added to `touched`.
     pub(super) fn purge(&mut self, set: &Compiled, t: Micros, touched: &mut Vec<u32>) -> (bool, u32) {
-        let mut gone = 0;
+        let (mut gone, mut more) = (0, true);
         for _ in 0..PURGE_BATCH {
-            let Some(at) = self.due_lease(t) else { break };
+            let Some(at) = self.due_lease(t) else {
+                more = false;
+                break;
+            };
             self.lapse(set, t, at, touched);
             gone += 1;
+        }
+        if self.places.len() == 0 {
+            return (more && self.due_lease(t).is_some(), gone);
         }
         for _ in 0..PURGE_BATCH {
             let Some((_, at)) = self.index.place_ends.first().copied().filter(|(end, _)| *end <= t) else {
@@ -330,9 +336,8 @@ impl Partition {
             self.remove_place(set, t, at, false, touched);
             gone += 1;
         }
-        let more =
-            self.due_lease(t).is_some() || self.index.place_ends.first().is_some_and(|(end, _)| *end <= t);
-        (more, gone)
+        more = more && self.due_lease(t).is_some();
+        (more || self.index.place_ends.first().is_some_and(|(end, _)| *end <= t), gone)
     }
 
     /// A lease has come to its end without being settled.
@@ -402,11 +407,11 @@ impl Partition {
                 pool.give_back(usize::from(lease.level));
             }
         }
-        for id in lease.scopes.into_iter().filter(|id| *id != NONE) {
-            if let Some(scope) = self.scopes.get_mut(id) {
+        for id in &lease.scopes[..set.scopes.len()] {
+            if let Some(scope) = self.scopes.get_mut(*id) {
                 scope.live = scope.live.saturating_sub(1);
                 if !scope.line.is_empty() {
-                    touched.push(id);
+                    touched.push(*id);
                 }
             }
         }
@@ -484,7 +489,7 @@ impl Partition {
     /// Who should ask now, of those that wait for these scope keys: as many as could fit, at most `most` in all.
     pub(super) fn wake(&self, set: &Compiled, touched: &mut Vec<u32>, most: usize) -> Vec<Holder> {
         let mut woken = Vec::new();
-        if self.places.len() == 0 {
+        if touched.is_empty() || self.places.len() == 0 {
             return woken;
         }
         touched.sort_unstable();

@@ -49,6 +49,7 @@ impl GateState {
         )
     }
 
+    #[inline]
     pub(super) fn advance(&mut self, rule: &Rule, t: Micros) {
         match (self, rule) {
             (Self::Smooth(g), Rule::Smooth(r)) => g.advance(r, t),

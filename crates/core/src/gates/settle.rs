@@ -22,7 +22,7 @@ impl Partition {
         let mut touched = Vec::new();
         self.purge(set, t, &mut touched);
         let mut changes = Vec::new();
-        let Some((at, quarantined)) = self.held_by(permit, t) else {
+        let Some((at, quarantined)) = self.take_held(permit, t) else {
             self.late_report(set, t, permit, outcome);
             let woken = self.wake(set, &mut touched, MAX_WOKEN);
             return Settled { state: LeaseEnd::Gone, woken, changes };
@@ -37,7 +37,6 @@ impl Partition {
             return Settled { state, woken, changes };
         }
         self.learn(set, t, at, outcome, &mut changes);
-        self.index.leases.remove(&permit.holder);
         let state = if unknown_end && set.quarantine > 0 && self.holds_pool(set, at) {
             let until = t + set.quarantine;
             self.quarantine(at, until);
@@ -49,6 +48,17 @@ impl Partition {
         Settled { state, woken: self.wake(set, &mut touched, MAX_WOKEN), changes }
     }
 
+    /// The same as `held_by`; a lease that is found is no longer found by its holder.
+    fn take_held(&mut self, permit: &Permit, t: Micros) -> Option<(u32, bool)> {
+        if let Some(at) = self.index.leases.remove(&permit.holder) {
+            if self.leases.get(at).is_some_and(|l| l.fence == permit.fence && l.ends > t) {
+                return Some((at, false));
+            }
+            self.index.leases.insert(permit.holder, at);
+        }
+        self.shut_by(permit, t)
+    }
+
     /// The lease of this permit, and whether it is in quarantine.
     fn held_by(&self, permit: &Permit, t: Micros) -> Option<(u32, bool)> {
         if let Some(at) = self.index.leases.get(&permit.holder)
@@ -56,6 +66,10 @@ impl Partition {
         {
             return Some((*at, false));
         }
+        self.shut_by(permit, t)
+    }
+
+    fn shut_by(&self, permit: &Permit, t: Micros) -> Option<(u32, bool)> {
         let at = *self.index.shut.get(&permit.fence)?;
         let shut = self.leases.get(at)?;
         (shut.holder == permit.holder && shut.ends > t).then_some((at, true))

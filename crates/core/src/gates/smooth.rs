@@ -48,6 +48,10 @@ impl Smooth {
 
     /// Whether `own` units pass after those of the calls ahead, `ahead.0` at most and `ahead.1` about; if not, why and when.
     pub(super) fn check(&self, rule: &SmoothRule, own: i64, ahead: (i64, i64)) -> Option<(Because, Micros)> {
+        // The usual case without a division: a burst can be counted, whatever is not more than that, too.
+        if own + ahead.0 <= rule.burst && self.level + (own + ahead.0 - rule.burst) * rule.every <= 0 {
+            return None;
+        }
         let over = |ahead: i64| {
             let need = (own + ahead).min(MAX_PRODUCT / rule.every);
             self.level + need * rule.every - rule.burst * rule.every

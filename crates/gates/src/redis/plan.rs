@@ -122,14 +122,21 @@ impl Plan {
     }
 }
 
-/// The argument that goes with every call: when all state was lost (-1: never), and which gates are switched off.
-pub(super) fn circumstances(set: &GateSet, off: &dyn Fn(&str) -> bool, lost: Option<Micros>) -> Vec<u8> {
-    let mut text = lost.unwrap_or(-1).to_string();
-    if set.gates.iter().any(|g| off(&g.name)) {
-        text.push(',');
+/// What goes with every call if it is unusual: when all state was lost (-1: never), and which gates are switched off.
+pub(super) fn circumstances(
+    set: &GateSet,
+    off: &dyn Fn(&str) -> bool,
+    lost: Option<Micros>,
+) -> Option<String> {
+    let any = set.gates.iter().any(|g| off(&g.name));
+    if !any && lost.is_none() {
+        return None;
+    }
+    let mut text = format!("{};", lost.unwrap_or(-1));
+    if any {
         text.extend(set.gates.iter().map(|g| if off(&g.name) { '1' } else { '0' }));
     }
-    text.into_bytes()
+    Some(text)
 }
 
 fn place(scopes: &mut Vec<Scope>, gate: &Gate) -> usize {

@@ -180,6 +180,9 @@ fn text(value: Value) -> Read<String> {
 
 /// The answer to a call, and whether its partition is new (1) or long unlisted (also 1).
 pub(super) fn admission(value: Value, call: &Call, gates: &[Gate]) -> Read<(Admission, bool)> {
+    if let Value::BulkString(bytes) = &value {
+        return Ok((Admission::Admitted(usual(bytes, call)?), false));
+    }
     let mut r = Reader::new(value)?;
     let (kind, fresh) = (r.number()?, r.truth()?);
     let reply = match kind {
@@ -222,9 +225,36 @@ pub(super) fn admission(value: Value, call: &Call, gates: &[Gate]) -> Read<(Admi
     Ok((reply, fresh))
 }
 
+/// The usual admission: numbers alone.
+fn usual(bytes: &[u8], call: &Call) -> Read<Admitted> {
+    let mut numbers = [0i64; 8];
+    let short = || GatesError::Corrupt(format!("a script answered {} bytes of numbers", bytes.len()));
+    if bytes.len() != numbers.len() * 8 {
+        return Err(short());
+    }
+    for (number, eight) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
+        *number = f64::from_be_bytes(eight.try_into().map_err(|_| short())?) as i64;
+    }
+    let [fence, admitted_at, use_by, expires_at, remaining, ..] = numbers;
+    let (target, holder, cost) = (call.target.clone(), call.holder, call.cost);
+    let permit = Permit { target, holder, fence, cost, admitted_at, use_by, expires_at };
+    Ok(Admitted { permit, remaining: remaining.clamp(0, i64::from(u32::MAX)) as u32, woken: Vec::new() })
+}
+
+/// Holders with spaces between.
+fn names(text: &str) -> Read<Vec<Holder>> {
+    let read = |name: &str| Holder::new(name).map_err(|e| GatesError::Corrupt(e.to_string()));
+    text.split(' ').filter(|name| !name.is_empty()).map(read).collect()
+}
+
 /// The answer to a settlement.
 pub(super) fn settled(value: Value, gates: &[Gate]) -> Read<Settled> {
-    let mut r = Reader::new(value)?;
+    let usual = |woken| Settled { state: LeaseEnd::Released, woken, changes: Vec::new() };
+    let mut r = match value {
+        Value::Int(0) => return Ok(usual(Vec::new())),
+        Value::BulkString(_) => return names(&text(value)?).map(usual),
+        list => Reader::new(list)?,
+    };
     let (state, until) = (r.number()?, r.number()?);
     let state = match state {
         0 => LeaseEnd::Released,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tidegate_core::gates::config::{Breaker, Reported, Slots, Smooth};
 use tidegate_core::gates::{
-    Admission, Call, End, Gate, GateSet, Holder, Kind, Outcome, Part, Points, Span, Target, Unit,
+    Admission, Call, End, Gate, GateSet, Holder, Kind, Outcome, Part, Permit, Points, Span, Target, Unit,
 };
 use tidegate_gates::{Backend, Gates as _, GatesError, InProcess, RedisGates};
 use tokio::task::JoinSet;
@@ -16,6 +16,8 @@ use tokio::task::JoinSet;
 pub(super) const GATES: usize = 4;
 /// Slots of the gates: enough for a crowd.
 const SLOTS: u32 = 2_000;
+/// Callers that fill a line: gates that combine calls are not waited for one by one.
+const FILLERS: u64 = 500;
 /// Round trips are counted over this many admissions.
 const COUNTED: u64 = 1_000;
 
@@ -145,23 +147,41 @@ impl Load {
 
     /// Fills the line: all slots are taken while low priorities ask, and then half of them are given back.
     pub(super) async fn fill(&self, waiters: u64) -> Result<(), GatesError> {
-        let mut permits = Vec::new();
-        for n in 0..u64::from(SLOTS) + waiters {
-            let number = self.holders.fetch_add(1, Ordering::Relaxed);
-            let call = Call {
-                priority: if n < u64::from(SLOTS) { 1 } else { 4 },
-                ..Self::call(&self.targets, number)
-            };
-            match self.gates.admit(None, &call).await? {
-                Admission::Admitted(admitted) => permits.push(admitted.permit),
-                Admission::Wait(_) if call.priority == 4 => {}
-                reply => return Err(unexpected(&reply)),
-            }
+        let mut permits = self.ask_all(u64::from(SLOTS), 1).await?;
+        if permits.len() != SLOTS as usize || !self.ask_all(waiters, 4).await?.is_empty() {
+            return Err(GatesError::Corrupt("the slots did not fill up".into()));
         }
+        let mut settling = JoinSet::new();
         for permit in permits.drain(..permits.len() / 2) {
-            self.gates.settle(None, &permit, &Outcome::of(End::Ok)).await?;
+            let gates = self.gates.clone();
+            settling.spawn(async move { gates.settle(None, &permit, &Outcome::of(End::Ok)).await.map(drop) });
         }
-        Ok(())
+        settling.join_all().await.into_iter().collect()
+    }
+
+    /// So many calls of a priority, many at a time; the permits of those that passed.
+    async fn ask_all(&self, calls: u64, priority: u8) -> Result<Vec<Permit>, GatesError> {
+        let mut tasks = JoinSet::new();
+        let left = Arc::new(AtomicU64::new(calls));
+        for _ in 0..FILLERS {
+            let (gates, targets) = (self.gates.clone(), self.targets.clone());
+            let (holders, left) = (self.holders.clone(), left.clone());
+            tasks.spawn(async move {
+                let mut permits = Vec::new();
+                while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok() {
+                    let number = holders.fetch_add(1, Ordering::Relaxed);
+                    let call = Call { priority, ..Self::call(&targets, number) };
+                    match gates.admit(None, &call).await? {
+                        Admission::Admitted(admitted) => permits.push(admitted.permit),
+                        Admission::Wait(_) => {}
+                        reply @ Admission::Refused(_) => return Err(unexpected(&reply)),
+                    }
+                }
+                Ok(permits)
+            });
+        }
+        let permits: Vec<Vec<Permit>> = tasks.join_all().await.into_iter().collect::<Result<_, _>>()?;
+        Ok(permits.concat())
     }
 }
 
