@@ -3,7 +3,7 @@
 
     tidegate serve &
     python3 examples/python/worker.py
-    tidegate enqueue greet '{"name": "Ada"}' --store http://127.0.0.1:7433
+    tidegate enqueue greet --data '{"name": "Ada"}' --store http://127.0.0.1:7433
 
 Environment: TIDEGATE_STORE (the server, http://127.0.0.1:7433 unless said), TIDEGATE_KEY (if the server has keys).
 With --idle SECONDS it ends when there was nothing to do for that long; SIGTERM or Ctrl-C ends it after the job it has.

@@ -52,7 +52,11 @@ impl Target {
             return Ok(Self::Memory);
         }
         let Some((scheme, rest)) = text.split_once("://") else {
-            return Ok(Self::Directory(PathBuf::from(text)));
+            return if names_a_port(text) {
+                Err(format!("{text} is no directory and no URL; did you mean http://{text}?"))
+            } else {
+                Ok(Self::Directory(PathBuf::from(text)))
+            };
         };
         match scheme {
             _ if rest.is_empty() => Err(format!("{scheme}:// names no host")),
@@ -82,6 +86,12 @@ impl Target {
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, Self::Postgres(_) | Self::Remote(_))
     }
+}
+
+/// Whether it looks like `host:port`, which nobody calls a directory.
+fn names_a_port(text: &str) -> bool {
+    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty() && !host.contains(['/', '\\']));
+    port.is_some_and(|(_, port)| port.parse::<u16>().is_ok()) && !Path::new(text).exists()
 }
 
 /// An open store.

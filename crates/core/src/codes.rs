@@ -110,7 +110,7 @@ codes! {
     WRONG_METHOD = "TG2014", Usage, "this path does not know this method",
         "the header `allow` of the answer lists the methods it knows; `/openapi.json` describes every route";
     NO_KEY = "TG2015", Usage, "the request carries no valid key",
-        "send the header `authorization: Bearer tg_…`; `tidegate keys create` makes a key, `tidegate keys ls` shows which were revoked";
+        "set TIDEGATE_KEY, or send the header `authorization: Bearer tg_…`; `tidegate keys create` makes a key, `tidegate keys ls` shows which were revoked";
     NOT_ALLOWED = "TG2016", Usage, "the key does not allow this",
         "use a key with a role and a tenant that allow it; `tidegate keys ls` shows them";
     FOREIGN_ORIGIN = "TG2017", Usage, "a server without keys answers only programs of its own machine",
@@ -180,7 +180,7 @@ codes! {
     STORE_UNREACHABLE = "TG5010", Unreachable, "the database cannot be reached",
         "check that it runs and that the URL, the password and the network are right; Tidegate reconnects by itself";
     GATES_UNREACHABLE = "TG5011", Unreachable, "the gates' backend did not answer",
-        "check that it runs and that its address is right; meanwhile each gate does what its setting `degraded` says";
+        "check that it runs and that its address is right; processes that had reached it go on as each gate's setting `degraded` says";
 }
 
 /// Finds a code by its id.

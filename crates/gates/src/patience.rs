@@ -9,7 +9,7 @@ use crate::{Gates, GatesError};
 /// Shortest pause between two asks, against a backend whose clock and ours disagree.
 const SHORTEST: Duration = Duration::from_micros(100);
 /// Where time alone decides and it is this near, wake-ups are not listened to: each slot that is given back wakes the first
-/// of the line, and all of them would ask again and hear the same time. (1,000 per second over Redis: 17 asks per admission.)
+/// of the line, and all of them would ask again and hear the same time.
 const NEAR: Duration = Duration::from_millis(100);
 
 /// Asks until the call is admitted, is refused for good, or would be too late: then the last answer comes back. Woken when

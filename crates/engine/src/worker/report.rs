@@ -57,7 +57,11 @@ impl fmt::Display for Report {
             self.cancelled,
             self.released,
             self.stale_refused
-        )
+        )?;
+        if self.waited > 0 {
+            write!(f, ", {} waits at gates", self.waited)?;
+        }
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 //! a worker that is gone holds nothing for longer.
 
 use tidegate_core::codes::{self, Fault};
-use tidegate_core::gates::{Admission, Holder};
+use tidegate_core::gates::{Admission, BreakerOrder, Holder};
 use tidegate_gates::{Backend, GatesError, Note};
 use tidegate_store::gates::call_up;
 use tidegate_wire::gates::{
@@ -186,6 +186,8 @@ pub(crate) async fn act(call: Call) -> Answer {
 async fn perform(call: &Call, backend: &dyn Backend, act: Act, note: Note) -> Result<Acted, Problem> {
     let domain = call.text("domain");
     let mut acted = Acted::default();
+    // Looked up before: what is cleared is not known any more.
+    let waiting = if makes_way(&act) { backend.waiters(domain, SHOWN).await } else { Ok(vec![]) };
     match act {
         Act::Release { holder, dry_run } => {
             let released = backend.force_release(None, domain, &holder, dry_run, note).await;
@@ -207,5 +209,20 @@ async fn perform(call: &Call, backend: &dyn Backend, act: Act, note: Note) -> Re
             acted.cleared = Some(done(call, backend.clear(domain, dry_run, note).await)?);
         }
     }
+    // What they were told no longer holds: they ask again, and the gates decide.
+    let waiting: Vec<Holder> = waiting.unwrap_or_default().into_iter().map(|w| w.holder).collect();
+    wake(call, domain, &waiting).await;
     Ok(acted)
+}
+
+/// Whether jobs that wait may pass after it.
+fn makes_way(act: &Act) -> bool {
+    match act {
+        Act::Breaker { order, .. } => *order == BreakerOrder::Reset,
+        Act::Switch { off, .. } => *off,
+        Act::Clear { dry_run } => !dry_run,
+        Act::Promote { .. } => true,
+        // Those it makes room for are woken by itself.
+        Act::Release { .. } => false,
+    }
 }

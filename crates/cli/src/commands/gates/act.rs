@@ -134,6 +134,9 @@ async fn order(
     let BreakerArgs { domain, gate, key } = breaker;
     let count = backend.order_breaker(None, domain, (gate, key.as_deref()), order, because.note()).await?;
     output.answer(&json!({ "domain": domain, "gate": gate, "breakers": count }), || {
+        if count == 0 {
+            return format!("{verb} nothing: {gate} of {domain} is no breaker, or has nothing to forget.");
+        }
         format!("{verb} {} of {domain}.", plural(count.into(), "breaker"))
     })
 }

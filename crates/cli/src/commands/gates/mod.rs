@@ -12,7 +12,7 @@ use tidegate_client::RemoteStore;
 use tidegate_core::codes;
 
 use crate::args::Consent;
-use crate::config::Config;
+use crate::config::{Config, without_password};
 use crate::data::{self, Target};
 use crate::error::{Failure, Result};
 use crate::output::Output;
@@ -264,7 +264,16 @@ pub(crate) async fn configured(config: &Config) -> Result<Option<(Arc<dyn Backen
         (None, None) => Ok(None),
         (Some(_), None) => Err(Failure::new(codes::INVALID_SETTING, "gates have an address and no settings")
             .hint("name the file that holds them: --gates-file gates.toml")),
-        (url, Some(settings)) => Ok(Some((connect(url.unwrap_or("memory:")).await?, settings))),
+        (url, Some(settings)) => {
+            let url = url.unwrap_or("memory:");
+            let backend = connect(url).await.map_err(|e| {
+                let failure = Failure::from(e);
+                let shown = without_password(url);
+                Failure::new(failure.code(), format!("the gates at {shown}: {}", failure.message()))
+                    .hint(failure.hint_text())
+            })?;
+            Ok(Some((backend, settings)))
+        }
     }
 }
 

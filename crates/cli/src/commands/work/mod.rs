@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::json;
+use tidegate::gates::GateSettings;
 use tidegate::{Context, Failure as JobFailure, KindSettings, Outcome, Tidegate, Worker};
 use tidegate_core::codes;
 use tidegate_core::ids::{ConnectorName, KindName, QueueName};
@@ -18,7 +19,7 @@ use tidegate_store::params::KindView;
 
 use self::exec::Command;
 use self::http::Endpoint;
-use crate::config::Config;
+use crate::config::{Config, nearest};
 use crate::data;
 use crate::error::{Failure, Result};
 use crate::output::{Output, clean};
@@ -140,16 +141,42 @@ impl Handling {
     }
 }
 
-/// The store with its gates: the server's, or those that are configured.
-async fn gated(data: &data::Data, config: &Config) -> Result<Tidegate> {
+/// The store with its gates: the server's, or those that are configured. Refuses a connector that has none, before it costs
+/// jobs their attempts.
+async fn gated(data: &data::Data, config: &Config, wanted: Option<&ConnectorName>) -> Result<Tidegate> {
     let tide = Tidegate::with_store(data.store.clone());
     if let Some(server) = &data.gates {
+        if let Some(wanted) = wanted {
+            has_gates(wanted, &server.settings().await?)?;
+        }
         return Ok(tide.gates_of(server.clone()));
     }
-    match super::gates::configured(config).await? {
+    let configured = super::gates::configured(config).await?;
+    if let Some(wanted) = wanted {
+        has_gates(wanted, configured.as_ref().map_or(&GateSettings::default(), |(_, settings)| settings))?;
+    }
+    match configured {
         Some((backend, settings)) => Ok(tide.gates_with(backend, settings).await?),
         None => Ok(tide),
     }
+}
+
+fn has_gates(wanted: &ConnectorName, settings: &GateSettings) -> Result<()> {
+    let domain = settings.domain_of(wanted.as_str());
+    if settings.gates.contains_key(domain) {
+        return Ok(());
+    }
+    let known = settings.gates.keys().map(String::as_str);
+    let hint = match nearest(wanted.as_str(), known) {
+        Some(near) => format!("did you mean {near}?"),
+        None if settings.gates.is_empty() => {
+            "give the server, or this worker, a file of gates: --gates-file gates.toml".into()
+        }
+        None => {
+            format!("there are gates for {}", settings.gates.keys().cloned().collect::<Vec<_>>().join(", "))
+        }
+    };
+    Err(Failure::new(codes::GATE_NOT_FOUND, format!("no gates are set for {wanted}")).hint(hint))
 }
 
 /// Works until told to stop.
@@ -174,7 +201,7 @@ pub(crate) async fn run(args: WorkArgs, config: &Config, output: &Output) -> Res
     let data = data::open_or_create(&config).await?;
     let connector = args.gate.as_deref().map(parse::name::<ConnectorName>).transpose()?;
     let kinds = kinds(&*data.store, &named, &queues, (timeout_ms, connector.as_ref())).await?;
-    let tide = gated(&data, &config).await?;
+    let tide = gated(&data, &config, connector.as_ref()).await?;
     let handling =
         Handling { handler, gate: connector.map(|c| (c, args.cost)), quiet: args.quiet || output.json };
     let worker = worker(&tide, &kinds, &queues, &Arc::new(handling), &config);
