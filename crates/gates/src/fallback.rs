@@ -258,6 +258,10 @@ impl<B: Gates + GateOperations> Inner<B> {
 
 #[async_trait]
 impl<B: Gates + GateOperations + 'static> Gates for Fallback<B> {
+    fn health(&self) -> Option<Health> {
+        Some(self.health())
+    }
+
     async fn admit(&self, now: Option<Micros>, call: &Call) -> Result<Admission, GatesError> {
         self.inner.admit(now, call).await
     }

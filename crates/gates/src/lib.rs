@@ -83,6 +83,11 @@ pub trait Gates: Send + Sync {
         0
     }
 
+    /// How the backend is, as this process sees it; none where it cannot be out of reach. Whoever wraps a backend passes it on.
+    fn health(&self) -> Option<Health> {
+        None
+    }
+
     /// Registers for the wake-up of a holder. To be called before asking, so that none is missed.
     fn turn(&self, holder: &Holder) -> Turn;
 }

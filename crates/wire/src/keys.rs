@@ -126,4 +126,7 @@ pub struct About {
     pub now: Time,
     /// The key that was sent; `null` where none is needed.
     pub key: Option<Key>,
+    /// What is wrong with the gates' backend, if something is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gates: Option<String>,
 }

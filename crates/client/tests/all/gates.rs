@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::Running;
 use serde::{Deserialize, Serialize};
-use tidegate::gates::{Answer, GateSettings, Note};
+use tidegate::gates::{Answer, BreakerOrder, GateSettings, Note};
 use tidegate::{Context, Job, Outcome, State, Tidegate, Worker, done};
 use tidegate_gates::{GateOperations, InProcess};
 use tidegate_server::ServerGates;
@@ -98,4 +98,57 @@ async fn operators_reach_the_gates_of_a_server() {
     server.stop().await;
     let lost = gates.usage().await.unwrap_err();
     assert!(matches!(lost, tidegate_gates::GatesError::Unreachable(_)), "{lost:?}");
+}
+
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    for _ in 0..1_000 {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("not in 20 s: {what}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_that_wait_ask_again_when_an_operator_makes_way() {
+    let window = "[[gates.shopify.gates]]\nname = \"calls\"\ngate.window = { max = 1, every = \"10m\" }\n";
+    let breaker = "[[gates.shopify.gates]]\nname = \"health\"\ngate.breaker = { failures = 3 }\n";
+    let server = gated(&format!("{window}{breaker}")).await;
+    let tide = tide(&server).await;
+    let gates = server.client().await.gates();
+    let note = || Note { who: "ada".into(), why: "test".into() };
+    let lasts = 600_000_000;
+    gates
+        .order_breaker(None, "shopify", ("health", None), BreakerOrder::Trip { lasts }, note())
+        .await
+        .unwrap();
+    let mut jobs = vec![];
+    for tenant in ["acme", "globex"] {
+        jobs.push(tide.enqueue(Sync).tenant(tenant).await.unwrap().id);
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = Worker::new(&tide).handle(async |_: Sync, cx: Context| -> Outcome {
+        cx.gate("shopify").admit().await?.settle(Answer::ok()).await?;
+        done()
+    });
+    let working = tokio::spawn(worker.run_until(async move {
+        let _ = stopped.await;
+    }));
+    let done = async |wanted: usize| {
+        let mut completed = 0;
+        for id in &jobs {
+            completed += usize::from(tide.job(*id).await.unwrap().unwrap().state == State::Completed);
+        }
+        completed == wanted
+    };
+    let waiting = async |wanted: usize| gates.waiters("shopify", 10).await.unwrap().len() == wanted;
+    until("both wait for the breaker", async || waiting(2).await).await;
+    gates.order_breaker(None, "shopify", ("health", None), BreakerOrder::Reset, note()).await.unwrap();
+    until("one passes, and one waits for the window", async || done(1).await && waiting(1).await).await;
+    gates.switch("shopify", Some("calls"), true, note()).await.unwrap();
+    until("the other passes", async || done(2).await).await;
+    drop(stop);
+    working.await.unwrap().unwrap();
+    server.stop().await;
 }

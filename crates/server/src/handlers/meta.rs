@@ -18,7 +18,7 @@ use crate::call::{Answer, Call, json, ok, short, text};
 /// How the server is.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Health {
-    /// `ok`, or `failing`.
+    /// `ok`, `degraded` (jobs run, gates go on without their backend), or `failing`.
     #[schema(example = "ok")]
     status: &'static str,
     /// Version of the server.
@@ -26,6 +26,10 @@ pub(crate) struct Health {
     /// What the store said.
     #[schema(example = "ok")]
     store: &'static str,
+    /// `ok`, or what is wrong with the gates' backend. Absent where there are no gates that processes share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "ok")]
+    gates: Option<&'static str>,
 }
 
 /// The process is alive.
@@ -55,8 +59,18 @@ pub(crate) async fn ready(call: Call) -> Answer {
     responses((status = 200, body = Health), (status = 503, body = Health)))]
 pub(crate) async fn health(call: Call) -> Answer {
     let fine = call.app.pulse.beats(call.store().settings()).await;
-    let word = if fine { "ok" } else { "failing" };
-    let health = Health { status: word, version: env!("CARGO_PKG_VERSION"), store: word };
+    let gates = call.app.gates.as_ref().and_then(|gates| gates.backend.health());
+    let status = match gates {
+        _ if !fine => "failing",
+        Some(gates) if !gates.is_normal() => "degraded",
+        _ => "ok",
+    };
+    let health = Health {
+        status,
+        version: env!("CARGO_PKG_VERSION"),
+        store: if fine { "ok" } else { "failing" },
+        gates: gates.map(|g| if g.is_normal() { "ok" } else { g.sentence() }),
+    };
     json(if fine { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &health)
 }
 
@@ -65,7 +79,9 @@ pub(crate) async fn health(call: Call) -> Answer {
     responses((status = 200, body = About), (status = "4XX", body = ProblemBody, content_type = "application/problem+json")))]
 pub(crate) async fn about(call: Call) -> Answer {
     let key = call.caller.key.as_deref().cloned();
-    ok(&About { version: env!("CARGO_PKG_VERSION").into(), now: call.now.into(), key })
+    let gates = call.app.gates.as_ref().and_then(|gates| gates.backend.health()).filter(|g| !g.is_normal());
+    let gates = gates.map(|g| g.sentence().to_owned());
+    ok(&About { version: env!("CARGO_PKG_VERSION").into(), now: call.now.into(), key, gates })
 }
 
 /// This document.

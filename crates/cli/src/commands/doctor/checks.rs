@@ -130,6 +130,11 @@ async fn open(target: &Target, config: &Config, checks: &mut Vec<Check>) -> Resu
             Some(key) => Check::ok("key", format!("{} ({})", key.name, key.role)),
             None => Check::ok("key", "the server needs none from this machine"),
         });
+        if let Some(wrong) = about.gates {
+            let next =
+                "docs/runbooks/gates-out-of-reach.md; jobs go on, each process with its share of every limit";
+            checks.push(Check::warn("gates", wrong, next));
+        }
         return Ok(Arc::new(store));
     }
     if let Target::Postgres(url) = target {
