@@ -179,7 +179,7 @@ impl<G: Gates + GateOperations> Caller<G> {
             Err(_) => self.log.error()?,
             // What had lapsed before is no failure that the gates have heard of.
             Ok(settled) if domain == 1 && settled.state != LeaseEnd::Gone => {
-                self.log.failed(number, now())?
+                self.log.failed(number, now())?;
             }
             Ok(_) => {}
         }
