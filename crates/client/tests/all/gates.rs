@@ -116,7 +116,8 @@ async fn jobs_that_wait_ask_again_when_an_operator_makes_way() {
     let breaker = "[[gates.shopify.gates]]\nname = \"health\"\ngate.breaker = { failures = 3 }\n";
     let server = gated(&format!("{window}{breaker}")).await;
     let tide = tide(&server).await;
-    let gates = server.client().await.gates();
+    let store = server.client().await;
+    let gates = store.gates();
     let note = || Note { who: "ada".into(), why: "test".into() };
     let lasts = 600_000_000;
     gates
