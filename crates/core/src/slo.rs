@@ -42,7 +42,10 @@ impl Unit {
             Self::Milliseconds => Millis(value as i64).to_string(),
             Self::Seconds if value < 10.0 => format!("{} s", short(value)),
             Self::Seconds => Millis((value.round() * 1_000.0) as i64).to_string(),
-            Self::Percent if value > 99.0 && value < 100.0 => format!("{value:.2} %"),
+            Self::Percent if value > 99.0 && value < 100.0 => {
+                let text = format!("{value:.2}");
+                format!("{} %", text.strip_suffix('0').unwrap_or(&text))
+            }
             Self::Percent => format!("{} %", short(value)),
             Self::Count => grouped(value.max(0.0) as u64),
             Self::Bytes => bytes(value),
@@ -284,27 +287,28 @@ pub fn objective(id: &str) -> Option<&'static Objective> {
 }
 
 impl Objective {
-    /// Where it begins to be wrong, and from where on it is critical: `≤ 2 %, critical above 5 %`.
+    /// What is good: `≤ 2 %`.
     pub fn bar(&self) -> String {
-        let (good, beyond) = match self.sense {
-            Sense::AtMost => ("≤", "above"),
-            Sense::AtLeast => ("≥", "below"),
-            Sense::Below => ("<", "from"),
+        let sign = match self.sense {
+            Sense::AtMost => "≤",
+            Sense::AtLeast => "≥",
+            Sense::Below => "<",
         };
-        let show = |bar: f64| self.unit.show(bar);
-        match (self.warning, self.critical) {
-            (Some(warning), Some(critical)) => {
-                format!("{good} {}, critical {beyond} {}", show(warning), show(critical))
-            }
-            (Some(bar), None) | (None, Some(bar)) => format!("{good} {}", show(bar)),
-            (None, None) => String::new(),
+        match self.warning.or(self.critical) {
+            Some(0.0) => "none".into(),
+            Some(bar) => format!("{sign} {}", self.unit.show(bar)),
+            None => String::new(),
         }
     }
 
-    /// The bar alone: `≤ 2 %`.
-    pub fn short_bar(&self) -> String {
-        let bar = self.bar();
-        bar.split(',').next().unwrap_or_default().to_owned()
+    /// What is critical: `> 5 %`; empty if nothing is.
+    pub fn critical_bar(&self) -> String {
+        let sign = match self.sense {
+            Sense::AtMost => ">",
+            Sense::AtLeast => "<",
+            Sense::Below => "≥",
+        };
+        self.critical.map(|bar| format!("{sign} {}", self.unit.show(bar))).unwrap_or_default()
     }
 
     fn is_beyond(&self, value: f64, threshold: Option<f64>) -> bool {
@@ -422,11 +426,14 @@ fn verdict(objective: &Objective, domain: Option<&str>, readings: &BTreeMap<Stri
 
 /// The objectives as a table of Markdown, for the documentation.
 pub fn table() -> String {
-    let mut table = String::from("| Objective | Measured | Bar | For | Runbook |\n|---|---|---|---|---|\n");
+    let mut table = String::from(
+        "| Objective | Measured | Bar | Critical | For | Runbook |\n|---|---|---|---|---|---|\n",
+    );
     for o in OBJECTIVES {
         let lasts = if o.for_ms == 0 { "at once".to_owned() } else { Millis(o.for_ms).to_string() };
         let page = o.runbook.trim_end_matches(".md");
-        let (id, measures, bar, file) = (o.id, o.measures, o.bar(), o.runbook);
+        let (id, measures, bar, file) =
+            (o.id, o.measures, format!("{} | {}", o.bar(), o.critical_bar()), o.runbook);
         // Writing to a string cannot fail.
         let _ = writeln!(table, "| `{id}` | {measures} | {bar} | {lasts} | [{page}](../runbooks/{file}) |");
     }
@@ -520,6 +527,7 @@ mod tests {
             (Unit::Milliseconds, 0.4, "0.4 ms"),
             (Unit::Seconds, 300.0, "5 m"),
             (Unit::Percent, 99.95, "99.95 %"),
+            (Unit::Percent, 99.9, "99.9 %"),
             (Unit::Percent, 2.0, "2 %"),
             (Unit::Bytes, 1.5e9, "1.5 GB"),
             (Unit::BytesPerHour, 1e7, "10 MB/h"),

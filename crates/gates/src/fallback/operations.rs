@@ -6,9 +6,8 @@ use std::sync::{Arc, PoisonError};
 use async_trait::async_trait;
 use tidegate_core::gates::{BreakerOrder, GateSet, Holder, HolderView, Micros, ScopeView, WaiterView};
 
-use super::beat::PRESENCE;
 use super::books::{Domain, Model};
-use super::{Fallback, Inner, lock};
+use super::{Fallback, Inner, PRESENCE, lock};
 use crate::operations::{Change, DomainUsage, Note, Released, Switch};
 use crate::watched::Snapshot;
 use crate::{Footprint, GateOperations, Gates, GatesError, Noticeboard};

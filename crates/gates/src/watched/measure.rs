@@ -6,6 +6,7 @@ use tidegate_core::gates::{BreakerState, GateView, Micros, SECOND, ScopeView};
 use tidegate_core::slo::{self, Measured, Reading};
 
 use super::snapshot::{DomainMetrics, Snapshot, merge};
+use crate::fallback::PRESENCE;
 use crate::noticeboard::{DomainReport, Footprint, GatesReport, Live, Noticeboard};
 use crate::{DomainUsage, GatesError};
 
@@ -23,7 +24,9 @@ pub(crate) async fn report<B: Noticeboard + ?Sized>(gates: &B) -> Result<GatesRe
     for metrics in merge(&snapshots, now) {
         domains.insert(metrics.domain.clone(), DomainReport { metrics, live: None });
     }
-    for usage in gates.usage().await?.into_iter().take(DOMAINS) {
+    // In that one processes only say that they live.
+    let usages = gates.usage().await?.into_iter().filter(|usage| usage.domain != PRESENCE);
+    for usage in usages.take(DOMAINS) {
         let live = look(gates, now, &usage).await?;
         let domain = domains.entry(usage.domain.clone()).or_default();
         domain.metrics.domain = usage.domain;

@@ -15,7 +15,7 @@ use crate::output::{Column, Output, Table, print, short_when, wrapped};
 /// Columns of the bar.
 const BAR: usize = 40;
 /// Columns before what an event says.
-const INDENT: usize = 25;
+const INDENT: usize = 27;
 
 pub(super) async fn trace(
     backend: &dyn Backend,
@@ -52,7 +52,7 @@ fn timeline(trace: &Trace, now: Micros, output: &Output) -> String {
         "{} for {:?}, {when}, costs {}, priority {}",
         trace.holder, trace.target, trace.cost, trace.priority
     );
-    let mut text = wrapped(&head, room).join("\n  ") + "\n";
+    let mut text = wrapped(&head, room.saturating_sub(2)).join("\n  ") + "\n";
     // Writing to a string cannot fail.
     let _ = writeln!(text, "  {}  {}", bar(trace, now), lasted(trace, now));
     for (n, event) in trace.events.iter().enumerate() {
