@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tidegate_core::gates::{
     Admission, Admitted, BreakerState, Call, Change, End, Failure, GateSet, Holder, HolderView, KeyHasher,
-    LeaseEnd, Micros, Outcome, Part, Permit, Renewal, SECOND, Settled, Target, Wait,
+    LeaseEnd, Micros, Never, Outcome, Part, Permit, Renewal, SECOND, Settled, Target, Wait,
 };
 
 use super::lock;
@@ -17,9 +17,9 @@ use super::tally::{Ages, Counts, Tally};
 use super::trace::{TRACES, Traces, What};
 
 /// Locks per domain.
-const SHARDS: usize = 4;
+pub(crate) const SHARDS: usize = 4;
 /// Permits that are watched until they end, per lock.
-const BOOK: usize = 4_096;
+pub(crate) const BOOK: usize = 4_096;
 /// Tenants told apart between two folds, per lock.
 const FRESH_TENANTS: usize = 256;
 /// Tenants remembered, and those that are shown: the ones with the most permits and waits.
@@ -189,6 +189,10 @@ impl Domain {
                     c.refused += 1;
                 });
                 drop(shard);
+                // The holder has asked anew since: that life goes on.
+                if refused.because == Never::StaleAsk {
+                    return;
+                }
                 let what = What::Refused { gate: refused.gate.clone(), because: refused.because };
                 self.trace(answered.now - answered.took, answered.now, call, what);
             }

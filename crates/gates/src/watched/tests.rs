@@ -6,7 +6,7 @@ use tidegate_core::gates::config::{Breaker, Slots};
 use tidegate_core::gates::{End, Failure, Gate, GateSet, Kind, Part, Span};
 use tidegate_core::slo::Standing;
 
-use super::domain::{GRACE, TENANTS_SHOWN};
+use super::domain::{BOOK, GRACE, SHARDS, TENANTS_SHOWN};
 use super::*;
 use crate::{GateOperations, InProcess, Note, Noticeboard};
 
@@ -218,6 +218,38 @@ async fn tenants_domains_traces_and_snapshots_are_bounded() {
     assert!(read.cut && read.domains.len() > 10 && read.domains[0].domain == "domain-299");
     assert_eq!(Snapshot::from_text("{}"), None);
     assert_eq!(Snapshot::from_text("gopher"), None);
+}
+
+#[tokio::test]
+async fn what_does_not_fit_in_the_book_or_among_the_tenants_is_counted_all_the_same() {
+    let gates = watched(slots(100_000)).await;
+    let mut permits = Vec::new();
+    for n in 0..20_000 {
+        let tenant = target(&format!("t{}", n % 5_000));
+        permits.push(permit(&gates, T, &Call::new(tenant, Holder::number(n))).await);
+    }
+    let full = seen(&gates, T);
+    assert_eq!((full.held, full.total.reserved), ((SHARDS * BOOK) as u64, 20_000));
+    let single: u64 = full.tenants.iter().map(|t| t.counts.reserved).sum();
+    assert_eq!(single + full.others.reserved, 20_000);
+    for held in &permits {
+        settle(&gates, T + 1, held, End::Ok).await;
+    }
+    let end = seen(&gates, T + 2);
+    assert_eq!((end.held, end.total.released, end.total.adopted), (0, 20_000, 0));
+}
+
+#[tokio::test]
+async fn an_old_question_does_not_end_the_life_of_a_new_one() {
+    let gates = watched(slots(5)).await;
+    let (old, new) = (call(1), Call { ask: 1, ..call(1) });
+    let held = permit(&gates, T, &new).await;
+    let stale = gates.admit(Some(T + 1), &old).await.unwrap();
+    assert!(matches!(stale, Admission::Refused(_)), "{stale:?}");
+    settle(&gates, T + 2, &held, End::Ok).await;
+    let d = seen(&gates, T + 3);
+    assert_eq!(names(&d.traces[0]), ["asked", "admitted", "settled"]);
+    assert_eq!((d.total.refused, d.total.released), (1, 1));
 }
 
 #[tokio::test]
