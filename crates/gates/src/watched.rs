@@ -41,7 +41,7 @@ pub use self::snapshot::{
 };
 pub use self::tally::{Counts, Tally};
 pub use self::trace::{EVENTS, Event, TRACES, Trace, What};
-use crate::{Backend, Gates, GatesError, Turn};
+use crate::{Backend, Gates, GatesError, Health, Turn};
 
 /// Domains that are noted; the one that was not used for longest goes.
 pub const DOMAINS: usize = 256;
@@ -278,6 +278,10 @@ impl<B: Backend + 'static> Gates for Watched<B> {
 
     fn generation(&self) -> u64 {
         self.inner.backend.generation()
+    }
+
+    fn health(&self) -> Option<Health> {
+        self.inner.backend.health()
     }
 
     fn turn(&self, holder: &Holder) -> Turn {
