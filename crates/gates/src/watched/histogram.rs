@@ -145,8 +145,12 @@ mod tests {
     #[test]
     fn it_survives_json_and_merges() {
         let (mut one, mut two) = (Histogram::default(), Histogram::default());
-        [3, 99, 5_000_000].into_iter().for_each(|us| one.add(us));
-        [3, 70_000].into_iter().for_each(|us| two.add(us));
+        for us in [3, 99, 5_000_000] {
+            one.add(us);
+        }
+        for us in [3, 70_000] {
+            two.add(us);
+        }
         let text = serde_json::to_string(&one).unwrap();
         assert_eq!(serde_json::from_str::<Histogram>(&text).unwrap(), one);
         two.merge(&one);

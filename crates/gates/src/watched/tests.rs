@@ -8,7 +8,7 @@ use tidegate_core::slo::Standing;
 
 use super::domain::{BOOK, GRACE, SHARDS, TENANTS_SHOWN};
 use super::*;
-use crate::{Fallback, FallbackOptions, GateOperations, InProcess, Note, Noticeboard};
+use crate::{BackendState, Fallback, FallbackOptions, GateOperations, InProcess, Note, Noticeboard};
 
 const T: Micros = 1_000 * SECOND;
 
@@ -320,7 +320,8 @@ async fn a_process_publishes_once_a_second_and_what_others_left_is_put_together(
 #[tokio::test]
 async fn the_health_of_what_is_watched_is_passed_on() {
     let backend = Fallback::around(InProcess::new(), FallbackOptions::default()).await.unwrap();
-    assert!(Watched::around(backend).health().is_some_and(|health| health.is_normal()));
+    let health = Watched::around(backend).health();
+    assert_eq!(health.map(|health| health.state), Some(BackendState::Normal));
     assert_eq!(Watched::around(InProcess::new()).health(), None);
 }
 
