@@ -154,6 +154,15 @@ again, and nothing is stored twice. --run NAME enqueues the same file anew.")]
 
 Gates that a server decides in its own process are asked at the server.")]
     Gates(commands::gates::GatesArgs),
+    /// Judge the gates by their objectives: bar, what was measured, what to do
+    #[command(after_help = "Examples:
+  tidegate slo --store http://127.0.0.1:7433
+  tidegate slo --gates redis://127.0.0.1 --gates-file gates.toml
+  tidegate slo --json | jq '.verdicts[] | select(.standing == \"critical\")'
+  tidegate slo --rules --json    the rules, for an alert engine
+
+The exit code is 0 if nothing that was measured is beyond its bar, else 4.")]
+    Slo(commands::slo::SloArgs),
     /// Look at kinds of jobs, add and change them
     #[command(
         subcommand,

@@ -15,15 +15,17 @@ use tidegate_core::gates::{
     Admission, BreakerOrder, Call as GateCall, Freed, GateSet, Holder, HolderView, Micros, Outcome, Permit,
     Renewal, ScopeView, Settled, Target, WaiterView,
 };
+use tidegate_gates::watched::{Snapshot, Trace, TraceQuery};
 use tidegate_gates::{
-    Change, DomainUsage, GateOperations, GateSettings, Gates, GatesError, Note, Released, Switch, Turn, Turns,
+    Change, DomainUsage, GateOperations, GateSettings, Gates, GatesError, GatesReport, Note, Noticeboard,
+    Released, Switch, Turn, Turns,
 };
 use tidegate_store::Error;
 use tidegate_wire::gates::{
     Act, ActRequest, Acted, AdmitReply, AdmitRequest, CancelWait, CancelledWait, DomainReply, DomainsReply,
-    RenewReply, RenewRequest, SettingsReply, SettlePermit, SettledPermit,
+    RenewReply, RenewRequest, SettingsReply, SettlePermit, SettledPermit, SloReply, TracesReply,
 };
-use tidegate_wire::query::encode;
+use tidegate_wire::query::{Writer, encode};
 
 use crate::RemoteStore;
 use crate::call::{Call, Caller};
@@ -262,5 +264,34 @@ impl GateOperations for RemoteGates {
 
     async fn clear(&self, domain: &str, dry_run: bool, note: Note) -> Result<DomainUsage, GatesError> {
         self.act(domain, Act::Clear { dry_run }, note).await?.cleared.ok_or_else(unexpected)
+    }
+}
+
+/// The server watches its gates itself: there is nothing to leave, and what it says is what all have seen.
+#[async_trait]
+impl Noticeboard for RemoteGates {
+    async fn publish(&self, _seen: &Snapshot) -> Result<(), GatesError> {
+        Ok(())
+    }
+
+    async fn published(&self) -> Result<Vec<Snapshot>, GatesError> {
+        Ok(Vec::new())
+    }
+
+    async fn report(&self) -> Result<GatesReport, GatesError> {
+        let reply: SloReply = self.read(Call::get("/v1/slo")).await?;
+        self.learn(reply.report.now_us);
+        Ok(reply.report)
+    }
+
+    async fn traces(&self, domain: &str, query: &TraceQuery) -> Result<Vec<Trace>, GatesError> {
+        let pairs = Writer::default()
+            .with("holder", query.holder.as_deref())
+            .with("tenant", query.tenant.as_deref())
+            .with("last", Some(query.last));
+        let path = format!("/v1/gates/{}/traces{}", encode(domain), pairs.end());
+        let reply: TracesReply = self.read(Call::get(path)).await?;
+        self.learn(reply.now_us);
+        Ok(reply.traces)
     }
 }

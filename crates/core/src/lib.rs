@@ -16,5 +16,6 @@ pub mod payload;
 pub mod registry;
 pub mod retry;
 pub mod seed;
+pub mod slo;
 pub mod time;
 pub mod why;

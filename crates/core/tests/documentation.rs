@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use tidegate_core::{codes, job};
+use tidegate_core::{codes, job, slo};
 
 fn read(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -37,4 +37,12 @@ fn the_list_of_error_codes_is_generated_from_the_code() {
         format!("| `{}` | {} | {} | {} |\n", c.id, c.fault.exit_code(), c.title, c.hint.replace('|', "\\|"))
     }));
     assert_generated("docs/ERRORS.md", "codes", &table);
+}
+
+#[test]
+fn the_table_of_objectives_is_generated_from_the_code_and_its_runbooks_exist() {
+    assert_generated("docs/guides/gates.md", "objectives", &slo::table());
+    for objective in slo::OBJECTIVES {
+        read(&format!("docs/runbooks/{}", objective.runbook));
+    }
 }

@@ -4,22 +4,28 @@ use std::sync::Arc;
 
 #[cfg(any(feature = "redis", feature = "postgres"))]
 use crate::{Fallback, FallbackOptions};
-use crate::{GateOperations, Gates, GatesError, InProcess};
+use crate::{GatesError, InProcess, Noticeboard, Watched};
 
-/// What a backend does: the calls, and what operators ask.
-pub trait Backend: Gates + GateOperations {}
+/// What a backend does: the calls, what operators ask, and what processes leave for each other to see.
+pub trait Backend: Noticeboard {}
 
-impl<T: Gates + GateOperations> Backend for T {}
+impl<T: Noticeboard> Backend for T {}
 
 /// Gates at an address: `memory:` (this process alone), `redis://…` or `postgres://…`. Calls go on in process while a server is
-/// out of reach ([`crate::Fallback`]).
+/// out of reach ([`crate::Fallback`]), and what comes of them is noted ([`Watched`]).
 pub async fn connect(address: &str) -> Result<Arc<dyn Backend>, GatesError> {
     match plainly(address).await? {
-        Plain::Memory(gates) => Ok(Arc::new(gates)),
+        Plain::Memory(gates) => Ok(Arc::new(Watched::around(gates))),
         #[cfg(feature = "redis")]
-        Plain::Redis(gates) => Ok(Arc::new(Fallback::around(gates, FallbackOptions::default()).await?)),
+        Plain::Redis(gates) => {
+            let gates = Fallback::around(gates, FallbackOptions::default()).await?;
+            Ok(Arc::new(Watched::around(gates)))
+        }
         #[cfg(feature = "postgres")]
-        Plain::Postgres(gates) => Ok(Arc::new(Fallback::around(gates, FallbackOptions::default()).await?)),
+        Plain::Postgres(gates) => {
+            let gates = Fallback::around(gates, FallbackOptions::default()).await?;
+            Ok(Arc::new(Watched::around(gates)))
+        }
     }
 }
 

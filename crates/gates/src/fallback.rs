@@ -37,6 +37,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::beat::Census;
+pub(crate) use self::beat::PRESENCE;
 use self::books::Domain;
 pub use self::health::{BackendState, Counters, FallbackOptions, Health};
 use self::health::{Tally, count};

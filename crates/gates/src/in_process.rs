@@ -3,6 +3,7 @@
 //! A domain's state is spread over shards by its partitions; a domain that is one partition has one lock. The synchronous
 //! methods (`…_now`) are the whole of it; the traits add nothing but a future.
 
+mod noticeboard;
 mod operations;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -17,6 +18,7 @@ use tidegate_core::gates::{
 };
 
 use crate::operations::{Change, Switch};
+use crate::watched::Snapshot;
 use crate::{Gates, GatesError, Turn, Turns};
 
 /// Locks per domain that is split.
@@ -34,6 +36,7 @@ pub struct InProcess {
     started: Instant,
     /// Wall clock when it started: readings of two runs can be compared.
     epoch: Micros,
+    seen: Mutex<BTreeMap<String, Snapshot>>,
 }
 
 #[derive(Debug)]
@@ -72,7 +75,8 @@ impl InProcess {
     /// No domains yet.
     pub fn new() -> Self {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as Micros);
-        Self { domains: RwLock::default(), turns: Turns::default(), started: Instant::now(), epoch }
+        let (turns, seen) = (Turns::default(), Mutex::default());
+        Self { domains: RwLock::default(), turns, started: Instant::now(), epoch, seen }
     }
 
     /// The same, waking those who wait elsewhere in this process.

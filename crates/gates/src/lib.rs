@@ -7,6 +7,7 @@
 //! - [`InProcess`]: the rules behind a lock. It is the specification: other backends give the same replies.
 //! - `RedisGates` (feature `redis`): the rules as scripts of a Redis server, for many processes.
 //! - [`GateSettings`]: what people write about their gates; [`connect`]: a backend from its address.
+//! - [`Watched`]: notes what comes of it all; [`Noticeboard`]: where processes leave what they noted.
 //! - [`Fallback`]: goes on in process while such a backend is out of reach.
 //! - [`admitted`]: waits for an admission.
 //! - `history` (feature): seeded histories that compare backends reply by reply.
@@ -18,6 +19,7 @@ mod fallback;
 #[cfg(feature = "history")]
 pub mod history;
 mod in_process;
+mod noticeboard;
 mod operations;
 mod patience;
 #[cfg(feature = "postgres")]
@@ -26,6 +28,7 @@ mod postgres;
 mod redis;
 mod settings;
 mod turns;
+pub mod watched;
 
 use async_trait::async_trait;
 use tidegate_core::gates::{
@@ -36,6 +39,7 @@ pub use backend::{Backend, connect, connect_to_operate};
 pub use error::GatesError;
 pub use fallback::{BackendState, Cause, Counters, Fallback, FallbackOptions, Health};
 pub use in_process::InProcess;
+pub use noticeboard::{DomainReport, Footprint, GatesReport, Live, Noticeboard};
 pub use operations::{Change, DomainUsage, GateOperations, Note, Released, Switch};
 pub use patience::admitted;
 #[cfg(feature = "postgres")]
@@ -44,6 +48,7 @@ pub use postgres::{PgGates, PgGatesOptions};
 pub use redis::{RedisGates, RedisOptions};
 pub use settings::GateSettings;
 pub use turns::{Turn, Turns};
+pub use watched::Watched;
 
 /// What a call asks of the gates. `now` is the backend's own clock unless it is given, which is for tests.
 #[async_trait]

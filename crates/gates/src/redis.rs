@@ -15,6 +15,7 @@
 
 mod link;
 mod node;
+mod noticeboard;
 mod operations;
 mod plan;
 mod reply;

@@ -34,6 +34,7 @@ pub(crate) enum OneOrMany<T> {
         dead::list, dead::recover, dead::resolve, dead::erase, dead::totals,
         work::claim, work::settle, work::heartbeat, work::report,
         gates::admit, gates::renew, gates::settle, gates::cancel, gates::list, gates::settings, gates::get, gates::act,
+        gates::traces, gates::slo,
         workers::list, workers::announce, workers::leave, workers::drain, workers::orders, workers::put_order,
         workers::delete_order,
         events::stream,

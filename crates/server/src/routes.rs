@@ -88,6 +88,8 @@ routes! {
     GET    "/v1/gates/settings"           SERVE        => gates::settings;
     GET    "/v1/gates/{domain}"           OPERATE      => gates::get;
     POST   "/v1/gates/{domain}"           OPERATE      => gates::act;
+    GET    "/v1/gates/{domain}/traces"    CONTROL      => gates::traces;
+    GET    "/v1/slo"                      OPERATE      => gates::slo;
     GET    "/v1/workers"                  OPERATE      => workers::list;
     PUT    "/v1/workers/{key}"            SERVE        => workers::announce;
     DELETE "/v1/workers/{key}"            SERVE        => workers::leave;

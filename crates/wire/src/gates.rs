@@ -11,7 +11,8 @@ use tidegate_core::gates::{
     Renewal, ScopeView, Settled, Target, WaiterView,
 };
 use tidegate_core::ids::ConnectorName;
-use tidegate_gates::{Change, DomainUsage, GateSettings, Note, Released, Switch};
+use tidegate_gates::watched::Trace;
+use tidegate_gates::{Change, DomainUsage, GateSettings, GatesReport, Note, Released, Switch};
 
 use crate::Problem;
 
@@ -358,6 +359,27 @@ pub struct Acted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub cleared: Option<DomainUsage>,
+}
+
+/// Lives of permits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TracesReply {
+    /// The oldest first: `holder`, `target`, `cost`, `priority`, `events` (`at`, `event` and its numbers).
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<Object>))]
+    pub traces: Vec<Trace>,
+    /// The gates' clock.
+    pub now_us: Micros,
+}
+
+/// How the gates are doing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SloReply {
+    /// `verdicts` (`objective`, `domain`, `value`, `samples`, `standing`, `message`), `domains` (`metrics`, `live`), `footprint`
+    /// (`bytes`, `keys`), `processes`, `now_us`.
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub report: GatesReport,
 }
 
 #[cfg(test)]

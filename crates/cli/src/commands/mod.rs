@@ -20,6 +20,7 @@ pub(crate) mod registry;
 pub(crate) mod serve;
 pub(crate) mod shell;
 pub(crate) mod show;
+pub(crate) mod slo;
 pub(crate) mod tail;
 pub(crate) mod top;
 pub(crate) mod why;

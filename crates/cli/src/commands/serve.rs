@@ -66,6 +66,7 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
     if let Some((backend, settings)) = super::gates::configured(&config).await? {
         options.gates = Some(ServerGates::new(backend, settings).await?);
     }
+    let gates = options.gates.clone();
     let data = data::open_serving(&config, known).await?;
     let server = Server::bind(data.store.clone(), options).await?;
     let url = format!("{scheme}://{}", reachable(server.addr()));
@@ -86,6 +87,9 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
     tokio::select! {
         () = async { tokio::join!(serving, announcing); } => {}
         () = signals.next() => output.note("Stopped now; requests under way were cut off."),
+    }
+    if let Some(gates) = gates {
+        gates.backend.flush().await;
     }
     data.close().await
 }

@@ -131,9 +131,9 @@ impl Table {
 
 fn colour_of(state: &str) -> Option<Color> {
     match state.split_whitespace().next()? {
-        "ok" | "completed" => Some(Color::Green),
-        "dead" => Some(Color::Red),
-        "paused" | "parked" | "cancelled" => Some(Color::Yellow),
+        "ok" | "completed" | "✓" => Some(Color::Green),
+        "dead" | "✗" => Some(Color::Red),
+        "paused" | "parked" | "cancelled" | "!" => Some(Color::Yellow),
         "running" => Some(Color::Cyan),
         _ if state.contains("parked") => Some(Color::Yellow),
         _ => None,

@@ -60,6 +60,32 @@ fn a_worker_asks_the_gates_of_its_server_and_operators_see_and_steer_them() {
     let report: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
     assert_eq!((&report["attempts"]["completed"], &report["attempts"]["failed"]), (&2.into(), &0.into()));
 
+    let slo = server.run(&place, &["slo", "--json"]).ok().json();
+    assert_eq!((&slo["met"], &slo["processes"]), (&true.into(), &1.into()), "{slo}");
+    let metrics = server.run(&place, &["gates", "metrics", "shopify", "--json"]).ok().json();
+    let counts = &metrics["domains"][0]["counts"];
+    assert_eq!(
+        (&counts["reserved"], &counts["released"], &counts["promoted"]),
+        (&2.into(), &2.into(), &1.into())
+    );
+    assert_eq!(metrics["domains"][0]["tenants"][0]["tenant"], "acme");
+    let lives = server.run(&place, &["gates", "trace", "shopify", "--holder", &waits, "--json"]).ok().json();
+    let events: Vec<&str> = lives["traces"][0]["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["event"].as_str().unwrap())
+        .collect();
+    assert!(events.starts_with(&["asked", "waited"]) && events.ends_with(&["settled"]), "{events:?}");
+    assert!(events.contains(&"promoted") && events.contains(&"admitted"), "{events:?}");
+    let diagram = server.run(&place, &["gates", "trace", "shopify", "--mermaid"]).ok().out;
+    assert!(diagram.starts_with("sequenceDiagram\n") && diagram.contains(&waits), "{diagram}");
+    for command in ["slo", "slo --rules", "gates metrics", "gates trace shopify"] {
+        let args: Vec<&str> = command.split(' ').collect();
+        let text = crate::common::finished(server.command(&place, &args).env("COLUMNS", "80")).ok().out;
+        assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
+    }
+
     let disable =
         ["gates", "disable", "shopify", "slots", "--yes", "--reason", "sale", "--by", "ada", "--json"];
     assert_eq!(server.run(&place, &disable).ok().json()["off"][0]["gate"], "slots");
@@ -68,6 +94,13 @@ fn a_worker_asks_the_gates_of_its_server_and_operators_see_and_steer_them() {
     server.run(&place, &["gates", "enable", "shopify", "--reason", "over"]).ok();
     let trip = ["gates", "breaker", "trip", "shopify", "health", "--for", "1m", "--yes", "--reason", "down"];
     server.run(&place, &trip).ok();
+    let breach = server.run(&place, &["slo"]);
+    assert_eq!(breach.code, 4, "{}", breach.out);
+    assert!(
+        breach.out.contains("✗ shopify: 1 open") && breach.out.contains("docs/runbooks/breaker.md"),
+        "{}",
+        breach.out
+    );
     server.run(&place, &["gates", "breaker", "reset", "shopify", "health", "--reason", "back"]).ok();
     let clear = ["gates", "clear", "shopify", "--yes", "--reason", "anew", "--json"];
     assert_eq!(server.run(&place, &clear).ok().json()["cleared"], true);

@@ -8,7 +8,9 @@ use crate::common::Running;
 use serde::{Deserialize, Serialize};
 use tidegate::gates::{Answer, BreakerOrder, GateSettings, Note};
 use tidegate::{Context, Job, Outcome, State, Tidegate, Worker, done};
-use tidegate_gates::{GateOperations, InProcess};
+use tidegate_core::gates::{Call, Holder, Target};
+use tidegate_gates::watched::TraceQuery;
+use tidegate_gates::{GateOperations, Gates as _, InProcess, Noticeboard as _, Watched};
 use tidegate_server::ServerGates;
 use tidegate_store::MemoryStore;
 
@@ -18,7 +20,7 @@ struct Sync;
 
 async fn gated(toml: &str) -> Running {
     let settings = GateSettings::from_toml(toml).unwrap();
-    let gates = ServerGates::new(Arc::new(InProcess::new()), settings).await.unwrap();
+    let gates = ServerGates::new(Arc::new(Watched::around(InProcess::new())), settings).await.unwrap();
     Running::with(Arc::new(MemoryStore::new()), |options| options.gates = Some(gates)).await
 }
 
@@ -93,6 +95,16 @@ async fn operators_reach_the_gates_of_a_server() {
     assert_eq!(gates.switches("shopify").await.unwrap()[0].note, note());
     assert_eq!(gates.changes("shopify").await.unwrap().len(), 1);
     assert_eq!(gates.clear("shopify", true, note()).await.unwrap().domain, "shopify");
+    let call = Call::new(Arc::new(Target::new("shopify").unwrap()), Holder::number(7));
+    gates.admit(None, &call).await.unwrap();
+    let query = TraceQuery { holder: Some("n-7".into()), last: 5, ..TraceQuery::default() };
+    let traces = gates.traces("shopify", &query).await.unwrap();
+    assert_eq!((traces.len(), traces[0].events.len()), (1, 2), "asked, admitted");
+    let report = gates.report().await.unwrap();
+    assert_eq!((report.domains[0].metrics.total.reserved, report.processes), (1, 1));
+    assert!(!report.verdicts.is_empty());
+    let unknown = gates.traces("gopher", &query).await.unwrap_err();
+    assert_eq!(unknown.code().id, "TG3008");
     let unknown = gates.inspect(None, "gopher", 1).await.unwrap_err();
     assert_eq!(unknown.code().id, "TG3008");
     server.stop().await;

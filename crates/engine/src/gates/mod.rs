@@ -22,9 +22,10 @@ pub use tidegate_core::gates::{
     BreakerOrder, Failure as CallFailure, Gate, GateSet, GateView, Holder, HolderView, InvalidGates, Kind,
     Part, PartitionView, Points, ScopeView, Span, WaiterView,
 };
+pub use tidegate_gates::watched::{self, Watched};
 pub use tidegate_gates::{
-    Backend, Change, DomainUsage, GateOperations, GateSettings, Gates, GatesError, InProcess, Note, Released,
-    Switch, connect, connect_to_operate,
+    Backend, Change, DomainReport, DomainUsage, Footprint, GateOperations, GateSettings, Gates, GatesError,
+    GatesReport, InProcess, Live, Note, Noticeboard, Released, Switch, connect, connect_to_operate,
 };
 #[cfg(feature = "postgres")]
 pub use tidegate_gates::{PgGates, PgGatesOptions};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::gates::{Holder, Micros};
-use tidegate_gates::{Backend, GateSettings, GatesError, InProcess};
+use tidegate_gates::{Backend, GateSettings, GatesError, InProcess, Watched};
 
 use crate::{Error, Result, Tidegate};
 
@@ -122,7 +122,7 @@ impl Tidegate {
     /// # Ok(()) }
     /// ```
     pub async fn gates(self, settings: GateSettings) -> Result<Self> {
-        self.gates_with(Arc::new(InProcess::new()), settings).await
+        self.gates_with(Arc::new(Watched::around(InProcess::new())), settings).await
     }
 
     /// Sets the gates that handlers ask, decided at an address that processes share: `redis://…` (feature `redis`),
@@ -137,7 +137,7 @@ impl Tidegate {
         self.gates_with(tidegate_gates::connect(address).await?, settings).await
     }
 
-    /// Sets the gates that handlers ask, decided by this backend.
+    /// Sets the gates that handlers ask, decided by this backend; wrap it in [`Watched`] for metrics and traces.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -78,3 +78,12 @@ CREATE TABLE IF NOT EXISTS tidegate.gate_partitions (
 );
 
 ALTER TABLE tidegate.gate_partitions ALTER COLUMN state SET STORAGE EXTERNAL;
+
+-- What each process has seen, for others to look at. Nothing is decided by it and it is written every second: a crash of the
+-- server may lose it.
+CREATE UNLOGGED TABLE IF NOT EXISTS tidegate.gate_seen (
+    process  text PRIMARY KEY,
+    at       bigint NOT NULL,
+    -- JSON, at most 64 kB.
+    snapshot text NOT NULL
+);

@@ -18,7 +18,7 @@ use super::{Cause, Inner, cause_of, lock};
 use crate::{GateOperations, Gates, GatesError};
 
 /// The domain in which processes register.
-pub(super) const PRESENCE: &str = "tidegate-presence";
+pub(crate) const PRESENCE: &str = "tidegate-presence";
 /// Most processes.
 const MOST: u32 = 100_000;
 /// How long a registration lasts: longer than a stretched beat and its answer.

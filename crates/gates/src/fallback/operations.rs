@@ -6,11 +6,11 @@ use std::sync::{Arc, PoisonError};
 use async_trait::async_trait;
 use tidegate_core::gates::{BreakerOrder, GateSet, Holder, HolderView, Micros, ScopeView, WaiterView};
 
-use super::beat::PRESENCE;
 use super::books::{Domain, Model};
-use super::{Fallback, Inner, lock};
+use super::{Fallback, Inner, PRESENCE, lock};
 use crate::operations::{Change, DomainUsage, Note, Released, Switch};
-use crate::{GateOperations, Gates, GatesError};
+use crate::watched::Snapshot;
+use crate::{Footprint, GateOperations, Gates, GatesError, Noticeboard};
 
 impl<B: Gates + GateOperations> Inner<B> {
     /// The model, if it alone decides now.
@@ -129,5 +129,21 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
 
     async fn clear(&self, domain: &str, dry_run: bool, note: Note) -> Result<DomainUsage, GatesError> {
         self.inner.ask(self.inner.backend.clear(domain, dry_run, note)).await
+    }
+}
+
+/// Straight to the backend, and no sign of its health: nothing depends on it.
+#[async_trait]
+impl<B: Noticeboard + 'static> Noticeboard for Fallback<B> {
+    async fn publish(&self, seen: &Snapshot) -> Result<(), GatesError> {
+        self.inner.backend.publish(seen).await
+    }
+
+    async fn published(&self) -> Result<Vec<Snapshot>, GatesError> {
+        self.inner.backend.published().await
+    }
+
+    async fn footprint(&self) -> Result<Footprint, GatesError> {
+        self.inner.backend.footprint().await
     }
 }

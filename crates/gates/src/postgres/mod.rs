@@ -18,6 +18,7 @@ mod janitor;
 mod job;
 mod lanes;
 mod link;
+mod noticeboard;
 mod operations;
 mod options;
 mod schema;

@@ -46,6 +46,10 @@ statements! {
     CHANGES_PRUNE = "changes/prune",
     CHANGES_ALL = "changes/all",
     WAKE_NOTIFY = "wake/notify",
+    SEEN_PUT = "seen/put",
+    SEEN_PRUNE = "seen/prune",
+    SEEN_ALL = "seen/all",
+    SEEN_FOOTPRINT = "seen/footprint",
 }
 
 /// A statement with the schema in its place.

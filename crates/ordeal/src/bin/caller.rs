@@ -1,7 +1,8 @@
 //! One process of many that call through shared gates: `caller GATES DIR NAME PLAN`.
 //!
-//! GATES: `process`, a Redis or Postgres URL, or `fallback+` and a URL. PLAN: `over`, `outage`, `slots`, `budget`: calls until
-//! it is killed; `die:STEP`: kills itself at a step of the protocol. Everything it does is written down for the referee.
+//! GATES: `process`, a Redis or Postgres URL, or `fallback+` or `watched+` and a URL. PLAN: `over`, `outage`, `slots`, `budget`: calls
+//! until it is killed, or told to end; `budget` forgets to settle some; `die:STEP`: kills itself at a step of the protocol.
+//! Everything it does is written down for the referee.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,14 +16,17 @@ use tidegate_core::gates::{
 };
 use tidegate_core::seed::Seed;
 use tidegate_gates::{
-    Fallback, FallbackOptions, GateOperations, Gates, InProcess, PgGates, PgGatesOptions, RedisGates,
-    RedisOptions, admitted,
+    Fallback, FallbackOptions, InProcess, Noticeboard, PgGates, PgGatesOptions, RedisGates, RedisOptions,
+    Watched, admitted,
 };
 use tidegate_ordeal::gates::log::{Log, Seen, now};
 use tidegate_ordeal::gates::worlds;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// What is taken off the end of a lease, against clocks that are read one after the other.
 const MARGIN: i64 = 5_000;
+/// One of so many calls of `budget` is not settled. Prime: numbers are not given out one by one.
+const FORGETS: i64 = 19;
 /// Steps at which `die` ends.
 const STEPS: u32 = 9;
 
@@ -33,6 +37,11 @@ async fn main() -> Result<()> {
     match gates.split_once("://").map_or(gates.as_str(), |(scheme, _)| scheme) {
         "process" => run(InProcess::new(), dir, name, plan).await,
         "redis" => run(RedisGates::connect(gates, RedisOptions::default()).await?, dir, name, plan).await,
+        "watched+redis" => {
+            let url = gates.replacen("watched+", "", 1);
+            let backend = RedisGates::connect(&url, RedisOptions::default()).await?;
+            run(Watched::around(backend), dir, name, plan).await
+        }
         "fallback+redis" => {
             let url = gates.replacen("fallback+", "", 1);
             let backend = RedisGates::connect(&url, RedisOptions::default()).await?;
@@ -70,7 +79,7 @@ struct Caller<G> {
     process: u64,
 }
 
-async fn run<G: Gates + GateOperations + 'static>(gates: G, dir: &str, name: &str, plan: &str) -> Result<()> {
+async fn run<G: Noticeboard + 'static>(gates: G, dir: &str, name: &str, plan: &str) -> Result<()> {
     let dir = Path::new(dir);
     let wanted: &[usize] = match plan {
         "over" => &[0, 1],
@@ -105,13 +114,22 @@ async fn run<G: Gates + GateOperations + 'static>(gates: G, dir: &str, name: &st
             }
         });
     }
-    match running.join_next().await {
-        Some(ended) => ended?,
-        None => bail!("there are no tasks"),
+    let mut told = signal(SignalKind::terminate())?;
+    tokio::select! {
+        ended = running.join_next() => match ended {
+            Some(ended) => ended?,
+            None => bail!("there are no tasks"),
+        },
+        // Its calls end where they are; what was noted about them is not lost.
+        _ = told.recv() => {
+            running.shutdown().await;
+            caller.gates.flush().await;
+            Ok(())
+        }
     }
 }
 
-impl<G: Gates + GateOperations> Caller<G> {
+impl<G: Noticeboard> Caller<G> {
     /// A call of a domain, as random wants it, and how long it takes in microseconds.
     fn pick(&self, domain: usize, random: &mut Seed) -> Result<(Call, Seen, u64)> {
         let (tenant, account) = (random.below(5) as i64, random.below(6) as i64);
@@ -173,6 +191,9 @@ impl<G: Gates + GateOperations> Caller<G> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.log.start(number, &seen)?;
         self.work(number, &permit, (seen, lease), lasts as i64).await?;
+        if domain == 4 && number % FORGETS == 0 {
+            return Ok(());
+        }
         let end = if domain == 1 { End::Failed(Failure::Server) } else { End::Ok };
         self.log.end(number, now())?;
         match self.gates.settle(None, &permit, &Outcome::of(end)).await {
@@ -232,7 +253,7 @@ where
 }
 
 /// Goes through the protocol with a slot, a lock and a place in line, and dies at this step.
-async fn die_at<G: Gates + GateOperations + 'static>(caller: Arc<Caller<G>>, step: u32) -> Result<()> {
+async fn die_at<G: Noticeboard + 'static>(caller: Arc<Caller<G>>, step: u32) -> Result<()> {
     let lease = 400_000;
     let target = Target::new("shop")?.with(Part::Tenant, &format!("t{step}"))?;
     let bulk = Arc::new(target.with(Part::Account, &format!("a{step}"))?.with(Part::Endpoint, "bulk")?);

@@ -43,6 +43,13 @@ impl Caller {
         self.child.wait().unwrap();
     }
 
+    /// Tells it to end, and waits until it has.
+    fn end(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+
     fn lives(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }

@@ -3,11 +3,12 @@
 
 use tidegate_core::codes::{self, Fault};
 use tidegate_core::gates::{Admission, BreakerOrder, Holder};
-use tidegate_gates::{Backend, GatesError, Note};
+use tidegate_gates::watched::{TRACES, TraceQuery};
+use tidegate_gates::{Backend, GatesError, GatesReport, Note};
 use tidegate_store::gates::call_up;
 use tidegate_wire::gates::{
     Act, ActRequest, Acted, AdmitReply, AdmitRequest, CancelWait, CancelledWait, DomainReply, DomainsReply,
-    RenewReply, RenewRequest, SettingsReply, SettlePermit, SettledPermit,
+    RenewReply, RenewRequest, SettingsReply, SettlePermit, SettledPermit, SloReply, TracesReply,
 };
 use tidegate_wire::{Problem, ProblemBody};
 
@@ -157,6 +158,57 @@ pub(crate) async fn get(call: Call) -> Answer {
         changes: done(&call, backend.changes(domain).await)?,
         now_us: backend.clock(),
     })
+}
+
+/// Lives of permits of a domain.
+#[utoipa::path(
+    get, path = "/v1/gates/{domain}/traces", tag = "gates", operation_id = "gate_traces",
+    description = "What happened to the newest permits of a domain, at this server and at every other process that shares its gates: \
+                   asked, waited, admitted, renewed, settled, expired. A key of one tenant sees that tenant's alone.",
+    params(
+        ("domain" = String, Path, example = "shopify"),
+        ("holder" = Option<String>, Query, description = "Of this holder, or of this job's calls"),
+        ("tenant" = Option<String>, Query, description = "Of this tenant"),
+        ("last" = Option<usize>, Query, description = "So many, the newest; 20 if not given, at most 100"),
+    ),
+    responses((status = 200, body = TracesReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn traces(call: Call) -> Answer {
+    let mut query = call.query()?;
+    let holder = query.take("holder")?.map(std::borrow::Cow::into_owned);
+    let tenant = query.take("tenant")?.map(std::borrow::Cow::into_owned);
+    let last: usize = query.parse("last", codes::INVALID_REQUEST)?.unwrap_or(20);
+    query.end()?;
+    if !(1..=TRACES).contains(&last) {
+        return Err(Problem::invalid(format!("ask for 1 to {TRACES}")).at("?last"));
+    }
+    let (gates, domain) = (gates(&call)?, call.text("domain"));
+    if !gates.settings.gates.contains_key(domain) {
+        return done(&call, Err(GatesError::UnknownDomain { domain: domain.chars().take(64).collect() }));
+    }
+    let own = call.caller.tenant().map(|tenant| tenant.as_str().to_owned());
+    if own.is_some() && tenant.is_some() && own != tenant {
+        return ok(&TracesReply { traces: Vec::new(), now_us: gates.backend.clock() });
+    }
+    let query = TraceQuery { holder, tenant: own.or(tenant), last };
+    let traces = done(&call, gates.backend.traces(domain, &query).await)?;
+    ok(&TracesReply { traces, now_us: gates.backend.clock() })
+}
+
+/// How the gates are doing.
+#[utoipa::path(
+    get, path = "/v1/slo", tag = "gates", operation_id = "slo",
+    description = "Every objective of the gates, judged now by what all processes have seen; and the numbers behind it, per domain \
+                   and tenant.",
+    responses((status = 200, body = SloReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn slo(call: Call) -> Answer {
+    call.query()?.end()?;
+    let report = match &call.app.gates {
+        Some(gates) => done(&call, gates.backend.report().await)?,
+        None => GatesReport::default(),
+    };
+    ok(&SloReply { report })
 }
 
 /// Does something to a domain's gates.

@@ -3,6 +3,7 @@
 use crate::common::{Ask, Served};
 use hyper::Method;
 use serde_json::{Value, json};
+use tidegate_wire::keys::{CreatedKey, Role};
 
 const POINTS: &str = r#"
     [[gates.shopify.gates]]
@@ -132,4 +133,51 @@ async fn operators_see_everything_and_their_acts_are_on_record() {
         view["changes"].as_array().unwrap().iter().map(|c| c["what"].as_str().unwrap()).collect();
     assert_eq!(changes.len(), 6, "a dry run is no change: {changes:?}");
     assert_eq!(view["off"][0]["note"], json!({ "who": "ada", "why": "test" }));
+}
+
+#[tokio::test]
+async fn lives_of_permits_are_shown_to_operators_and_to_a_tenant_its_own() {
+    let served = Served::with_gates(POINTS).await;
+    let admin = served.key(Role::Admin, None).await;
+    let send = async |key: &CreatedKey, ask: Ask| served.send(ask.maybe_key(Some(key))).await;
+    // Made by the server, they are known at once.
+    let new_key = async |role: Role, tenant: Option<&str>| -> CreatedKey {
+        let body = json!({ "name": "test", "role": role, "tenant": tenant }).to_string();
+        let ask = Ask::new(Method::POST, "/v1/keys").raw("application/json", body);
+        serde_json::from_value(send(&admin, ask).await.json).unwrap()
+    };
+    let worker = new_key(Role::Worker, None).await;
+    for (holder, tenant) in [("job_1", "acme"), ("job_2", "umbrella"), ("job_3", "acme")] {
+        let body = json!({ "connector": "rest", "tenant": tenant, "holder": holder });
+        let ask = Ask::new(Method::POST, "/v1/admissions").raw("application/json", body.to_string());
+        send(&worker, ask).await.is(200);
+    }
+    let traces = async |key: &CreatedKey, query: &str| {
+        let reply =
+            send(key, Ask::new(Method::GET, &format!("/v1/gates/netsuite/traces{query}"))).await.is(200).json;
+        let holders =
+            reply["traces"].as_array().unwrap().iter().map(|t| t["holder"].as_str().unwrap().to_owned());
+        holders.collect::<Vec<_>>()
+    };
+    assert_eq!(traces(&admin, "").await, ["job_1", "job_2", "job_3"]);
+    assert_eq!(traces(&admin, "?last=1").await, ["job_3"]);
+    assert_eq!(traces(&admin, "?holder=job_2").await, ["job_2"]);
+    assert_eq!(traces(&admin, "?tenant=umbrella").await, ["job_2"]);
+    let acme = new_key(Role::Operator, Some("acme")).await;
+    assert_eq!(traces(&acme, "").await, ["job_1", "job_3"]);
+    assert_eq!(traces(&acme, "?holder=job_2").await, [""; 0], "it belongs to another");
+    assert_eq!(traces(&acme, "?tenant=umbrella").await, [""; 0]);
+    for bad in ["?last=0", "?last=101", "?last=x", "?gopher=1"] {
+        send(&admin, Ask::new(Method::GET, &format!("/v1/gates/netsuite/traces{bad}"))).await.is(400);
+    }
+    send(&admin, Ask::new(Method::GET, "/v1/gates/gopher/traces")).await.is(404);
+
+    let report = send(&admin, Ask::new(Method::GET, "/v1/slo")).await.is(200).json["report"].clone();
+    let netsuite =
+        report["domains"].as_array().unwrap().iter().find(|d| d["metrics"]["domain"] == "netsuite").unwrap();
+    assert_eq!(
+        (&netsuite["metrics"]["total"]["reserved"], &netsuite["live"]["waiting"]),
+        (&json!(1), &json!(2))
+    );
+    assert!(report["verdicts"].as_array().unwrap().iter().any(|v| v["objective"] == "slot_leakage"));
 }

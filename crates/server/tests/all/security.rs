@@ -61,6 +61,8 @@ const ALLOWED: &[(&str, &str, &str, &str)] = &[
     ("GET", "/v1/gates/settings", "AOW", ""),
     ("GET", "/v1/gates/api", "AO", ""),
     ("POST", "/v1/gates/api", "AO", r#"{"act":{"do":"switch","off":false},"why":"test"}"#),
+    ("GET", "/v1/gates/api/traces", "AO ao", ""),
+    ("GET", "/v1/slo", "AO", ""),
     ("GET", "/v1/workers", "AO", ""),
     ("PUT", "/v1/workers/w", "AOW", r#"{"about":{}}"#),
     ("DELETE", "/v1/workers/w", "AOW", ""),

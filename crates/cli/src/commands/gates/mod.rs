@@ -2,11 +2,13 @@
 
 mod act;
 mod look;
+mod trace;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use tidegate::gates::watched::TraceQuery;
 use tidegate::gates::{Backend, GateSettings, GatesError, InvalidGates, Note, connect, connect_to_operate};
 use tidegate_client::RemoteStore;
 use tidegate_core::codes;
@@ -92,6 +94,39 @@ pub(crate) enum GatesCommand {
     #[command(after_help = "Examples:
   tidegate gates usage")]
     Usage,
+    /// Show numbers per domain and tenant: reserved, released, expired, waits, slots, breakers
+    #[command(after_help = "Examples:
+  tidegate gates metrics
+  tidegate gates metrics shopify --json | jq '.domains[].decision_ms'
+
+All processes that share the gates count together; what one counted is kept for an hour after it ended.")]
+    Metrics {
+        /// Only this domain
+        domain: Option<String>,
+    },
+    /// Show the lives of permits: asked, waited, admitted, renewed, settled, expired
+    #[command(after_help = "Examples:
+  tidegate gates trace shopify
+  tidegate gates trace shopify --holder job_01JD0000000000000000000000
+  tidegate gates trace shopify --last 5 --mermaid > trace.mmd
+
+The newest 100 of a domain are kept per process, for an hour. Dots in the bar: it waited; blocks: it was held.")]
+    Trace {
+        /// The domain
+        domain: String,
+        /// Only of this job, or of this holder
+        #[arg(long, value_name = "JOB")]
+        holder: Option<String>,
+        /// Only of this tenant
+        #[arg(long, value_name = "TENANT")]
+        tenant: Option<String>,
+        /// How many, the newest
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+        last: u32,
+        /// Print a sequence diagram in Mermaid
+        #[arg(long)]
+        mermaid: bool,
+    },
     /// End the permits of a holder, as of a worker that is gone
     #[command(after_help = "Examples:
   tidegate gates release job_01JD0000000000000000000000 --dry-run --reason stuck
@@ -217,6 +252,11 @@ pub(crate) async fn run(args: GatesArgs, config: &Config, output: &Output) -> Re
         GatesCommand::Ls => look::ls(backend, output).await,
         GatesCommand::Show { domain, limit } => look::show(backend, &domain, limit as usize, output).await,
         GatesCommand::Usage => look::usage(backend, output).await,
+        GatesCommand::Metrics { domain } => trace::metrics(backend, domain.as_deref(), output).await,
+        GatesCommand::Trace { domain, holder, tenant, last, mermaid } => {
+            let query = TraceQuery { holder, tenant, last: last as usize };
+            trace::trace(backend, &domain, &query, mermaid, output).await
+        }
         GatesCommand::Release { holder, domain, because, consent } => {
             act::release(backend, &holder, domain.as_deref(), (&because, consent), output).await
         }
@@ -278,13 +318,13 @@ pub(crate) async fn configured(config: &Config) -> Result<Option<(Arc<dyn Backen
 }
 
 /// Gates, and the store whose connections they use.
-struct Operated {
-    backend: Arc<dyn Backend>,
+pub(crate) struct Operated {
+    pub(crate) backend: Arc<dyn Backend>,
     _store: Option<RemoteStore>,
 }
 
 /// The gates to look at: those at an address, else those of the server.
-async fn to_operate(config: &Config) -> Result<Operated> {
+pub(crate) async fn to_operate(config: &Config) -> Result<Operated> {
     match config.text("gates.url") {
         Some(url) if !url.starts_with("memory:") => {
             let backend = connect_to_operate(url).await?;

@@ -213,6 +213,9 @@ pub(crate) async fn run(args: WorkArgs, config: &Config, output: &Output) -> Res
         ),
         _ => e.into(),
     })?;
+    if let Some(gates) = tide.gate_backend() {
+        gates.flush().await;
+    }
     data.close().await?;
     output.answer(&json!({ "attempts": report }), || format!("Stopped: {report}."))
 }

@@ -13,7 +13,7 @@ use hyper::{HeaderMap, Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tidegate_core::time::Timestamp;
-use tidegate_gates::{GateSettings, InProcess};
+use tidegate_gates::{GateSettings, InProcess, Watched};
 use tidegate_server::{Server, ServerGates, ServerOptions, keys};
 use tidegate_store::{MemoryStore, Store};
 use tidegate_store_sqlite::SqliteStore;
@@ -77,7 +77,7 @@ impl Served {
 
     pub(crate) async fn with_gates(toml: &str) -> Self {
         let settings = GateSettings::from_toml(toml).unwrap();
-        let gates = ServerGates::new(Arc::new(InProcess::new()), settings).await.unwrap();
+        let gates = ServerGates::new(Arc::new(Watched::around(InProcess::new())), settings).await.unwrap();
         Self::with(Arc::new(MemoryStore::new()), ServerOptions { gates: Some(gates), ..options() }).await
     }
 
