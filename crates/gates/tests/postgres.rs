@@ -296,7 +296,7 @@ async fn a_domain_that_nobody_has_used_starts_full_and_a_lost_one_without_credit
     assert!(empty(other.admit(None, &call(4)).await.unwrap()));
     // Everything is gone, and made again by who knows it.
     db.run("DROP TABLE tidegate.gate_domains, tidegate.gate_sets, tidegate.gate_partitions").await;
-    db.run("DROP TABLE tidegate.gate_switches, tidegate.gate_changes").await;
+    db.run("DROP TABLE tidegate.gate_switches, tidegate.gate_changes, tidegate.gate_seen").await;
     assert!(empty(gates.admit(None, &call(5)).await.unwrap()));
     gates.configure("fresh", smooth(2)).await.unwrap();
     let to = Arc::new(Target::new("fresh").unwrap());
