@@ -9,7 +9,7 @@ use tidegate_core::gates::config::{Breaker, Reported, Slots, Smooth};
 use tidegate_core::gates::{
     Admission, Call, End, Gate, GateSet, Holder, Kind, Outcome, Part, Permit, Points, Span, Target, Unit,
 };
-use tidegate_gates::{Backend, Gates as _, GatesError, InProcess, RedisGates};
+use tidegate_gates::{Backend, GateOperations as _, Gates as _, GatesError, InProcess, Note, RedisGates};
 use tokio::task::JoinSet;
 
 /// Gates of every admission.
@@ -64,6 +64,14 @@ pub(super) struct Load {
     holders: Arc<AtomicU64>,
 }
 
+/// A domain with these gates and without what an earlier run left behind.
+pub(super) async fn fresh(gates: &dyn Backend, domain: &str, set: GateSet) -> Result<(), GatesError> {
+    gates.configure(domain, set).await?;
+    let note = Note { who: "tidegate bench".into(), why: "a run begins".into() };
+    gates.clear(domain, false, note).await?;
+    Ok(())
+}
+
 fn target(domain: &str) -> Result<Arc<Target>, GatesError> {
     let made = Target::new(domain).and_then(|t| t.with(Part::Tenant, "acme"));
     made.map(Arc::new).map_err(|e| GatesError::Corrupt(e.to_string()))
@@ -79,7 +87,7 @@ impl Load {
         let mut targets = Vec::new();
         for n in 0..domains {
             let domain = format!("bench-{name}-{n}");
-            gates.configure(&domain, set()).await?;
+            fresh(&*gates, &domain, set()).await?;
             targets.push(target(&domain)?);
         }
         // Another run of this program is another holder.

@@ -10,6 +10,8 @@ use tidegate_core::gates::{Admission, Call, End, Gate, GateSet, Holder, Kind, Ou
 use tidegate_gates::{Backend, GatesError, admitted};
 use tokio::task::JoinSet;
 
+use super::load::fresh;
+
 /// The limit of BullMQ's and Bottleneck's examples: so many in every second.
 const MAX: i64 = 1_000;
 const SECOND: i64 = 1_000_000;
@@ -49,7 +51,7 @@ pub(super) async fn watch(gates: &Arc<dyn Backend>, lasts: Duration) -> Result<L
         Gate::new("rate", Kind::Window(window)),
         Gate::new("slots", Kind::Slots(Slots::of(SLOTS as u32))),
     ]);
-    gates.configure(domain, set).await?;
+    fresh(&**gates, domain, set).await?;
     let target = Arc::new(Target::new(domain).map_err(|e| GatesError::Corrupt(e.to_string()))?);
     let first = std::time::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_micros() as u64);
     let (holders, running, most) =
