@@ -9,7 +9,7 @@ use tidegate_core::gates::config::{Breaker, Reported, Slots, Smooth};
 use tidegate_core::gates::{
     Admission, Call, End, Gate, GateSet, Holder, Kind, Outcome, Part, Permit, Points, Span, Target, Unit,
 };
-use tidegate_gates::{Backend, GateOperations as _, Gates as _, GatesError, InProcess, Note, RedisGates};
+use tidegate_gates::{Backend, Gates as _, GatesError, InProcess, Note, RedisGates};
 use tokio::task::JoinSet;
 
 /// Gates of every admission.
