@@ -108,7 +108,6 @@ macro_rules! suite {
                 a_gates_park_ends_when_the_first_of_its_jobs_may_come_back,
                 after_a_refusal_one_job_asks_and_then_as_many_as_the_gate_said,
                 a_job_whose_turn_has_come_is_ready_at_once,
-                who_was_called_asks_although_another_is_refused_before_it,
                 a_turn_leaves_other_waits_alone,
                 a_turn_does_not_wake_a_job_that_its_handler_put_off,
                 a_scope_does_not_wait_for_a_refused_job_that_was_cancelled,

@@ -331,7 +331,6 @@ impl Lanes {
             q.ready -= 1;
         }
         self.refresh(lane, now);
-        self.is_gone(lane, seq, now);
         true
     }
 

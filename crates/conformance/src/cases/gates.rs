@@ -88,30 +88,6 @@ pub async fn a_job_whose_turn_has_come_is_ready_at_once(w: &mut World) {
     assert!(w.store().parks().await.is_ok_and(|p| p.is_empty()));
 }
 
-pub async fn who_was_called_asks_although_another_is_refused_before_it(w: &mut World) {
-    let all = calls(w, 3).await;
-    for job in w.claim(2).await.jobs {
-        refuse(w, &job, 60_000).await;
-    }
-    w.store().turn(all[..2].to_vec(), connector("shopify"), w.now).await.expect("a hint is taken");
-    // The second stands first in the gate's line, so the first is refused again.
-    let first = w.claim_one().await;
-    assert_eq!(first.id, all[0]);
-    refuse(w, &first, 60_000).await;
-    let second = w.claim(10).await;
-    assert_eq!(ids(&second), [all[1]], "it was called, and nobody else was");
-    w.store().admitted(vec![(all[1], 0)], w.now).await.expect("a hint is taken");
-    w.finish(&second.jobs[0]).await;
-    assert!(w.claim(10).await.jobs.is_empty(), "the next to ask is the one that was refused");
-    // One that is back and goes without having asked is not waited for.
-    w.store().turn(vec![all[0]], connector("shopify"), w.now).await.expect("a hint is taken");
-    w.cancel(all[0]).await;
-    let third = w.claim_one().await;
-    assert_eq!(third.id, all[2]);
-    refuse(w, &third, 60_000).await;
-    assert_eq!(w.store().parks().await.expect("parks are listed").len(), 1);
-}
-
 pub async fn a_turn_leaves_other_waits_alone(w: &mut World) {
     let all = calls(w, 1).await;
     let job = w.claim_one().await;

@@ -37,19 +37,9 @@ pub(super) struct Caution {
     asking: BTreeSet<Seq>,
     /// Jobs that were refused and come back by themselves.
     refused: BTreeSet<Seq>,
-    /// Those of them that are back, because their time or their turn has come, and have not asked. Each may.
-    back: BTreeSet<Seq>,
     /// Whether it counts as a park of its scope now.
     closed: bool,
     until: Timestamp,
-}
-
-impl Caution {
-    /// How many more may be handed out.
-    fn free(&self) -> u32 {
-        let back = u32::try_from(self.back.len()).unwrap_or(u32::MAX);
-        self.budget.saturating_sub(self.asking.len() as u32).max(back)
-    }
 }
 
 impl Lanes {
@@ -60,7 +50,6 @@ impl Lanes {
             budget: 1,
             asking: BTreeSet::new(),
             refused: BTreeSet::new(),
-            back: BTreeSet::new(),
             closed: false,
             until,
         });
@@ -117,22 +106,6 @@ impl Lanes {
             let Some(caution) = self.cautions.get_mut(&scope) else { continue };
             if caution.refused.remove(&seq) {
                 caution.budget = caution.budget.max(1);
-                caution.back.insert(seq);
-                self.review(&scope, now);
-            }
-        }
-    }
-
-    /// Whether somebody was called back to this scope and has not asked. Who asked before it may have been refused because
-    /// of the other's place in line: that is no reason to close the scope to the other.
-    pub fn awaits(&self, scope: &ParkScope) -> bool {
-        self.cautions.get(scope).is_some_and(|c| !c.back.is_empty())
-    }
-
-    /// A job of this lane that was back is not ready any more, and has not asked.
-    pub(super) fn is_gone(&mut self, lane: LaneId, seq: Seq, now: Timestamp) {
-        for scope in self.cautioned(lane) {
-            if self.cautions.get_mut(&scope).is_some_and(|c| c.back.remove(&seq)) {
                 self.review(&scope, now);
             }
         }
@@ -163,18 +136,16 @@ impl Lanes {
 
     /// How many jobs of this lane may be handed out as far as gates are concerned.
     pub(super) fn may_ask(&self, lane: LaneId) -> u32 {
+        let free = |c: &Caution| c.budget.saturating_sub(c.asking.len() as u32);
         let scopes = self.cautioned(lane).into_iter();
-        scopes.filter_map(|s| self.cautions.get(&s)).map(Caution::free).min().unwrap_or(u32::MAX)
+        scopes.filter_map(|s| self.cautions.get(&s)).map(free).min().unwrap_or(u32::MAX)
     }
 
     /// Jobs of this lane were handed out.
     pub(super) fn ask(&mut self, lane: LaneId, jobs: impl Iterator<Item = Seq> + Clone, now: Timestamp) {
         for scope in self.cautioned(lane) {
             if let Some(caution) = self.cautions.get_mut(&scope) {
-                for seq in jobs.clone() {
-                    caution.back.remove(&seq);
-                    caution.asking.insert(seq);
-                }
+                caution.asking.extend(jobs.clone());
                 self.review(&scope, now);
             }
         }
@@ -222,7 +193,7 @@ impl Lanes {
     /// Closes or opens a scope. True if it opened.
     fn review(&mut self, scope: &ParkScope, now: Timestamp) -> bool {
         let Some(caution) = self.cautions.get_mut(scope) else { return false };
-        let closed = caution.free() == 0;
+        let closed = caution.asking.len() as u32 >= caution.budget;
         if closed == std::mem::replace(&mut caution.closed, closed) {
             return false;
         }

@@ -239,8 +239,7 @@ impl<R: Rows> Machine<R> {
             // Those refused later stand further back in the gate's line: the scope goes on when the first of them may.
             let earlier =
                 self.memory.lanes.parked_until(&scope, &by).is_some_and(|end| now < end && end <= until);
-            let awaited = gate.is_some() && self.memory.lanes.awaits(&scope);
-            if gate.is_none() || !(earlier || awaited) {
+            if gate.is_none() || !earlier {
                 self.park(Park { scope, by, reason: reason.clone(), until: Some(until) }, now)?;
             }
         }
