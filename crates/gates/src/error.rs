@@ -61,6 +61,7 @@ pub enum GatesError {
 
 impl GatesError {
     /// A bad address: what is wrong, and what to write instead.
+    #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn address(problem: impl ToString, hint: &str) -> Self {
         Self::Address { problem: problem.to_string(), hint: hint.into() }
     }

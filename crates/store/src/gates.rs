@@ -49,15 +49,25 @@ impl Admissions {
 
     /// Tells everything by `send`, also what comes meanwhile. True if there was something.
     pub async fn tell<F: Future<Output = Result<()>>>(&self, send: impl Fn(Vec<(JobId, u32)>) -> F) -> bool {
-        let mut teller = Teller { of: self, ended: false };
         let mut told = false;
-        while let Some(batch) = teller.next() {
+        while self.tell_some(&send).await {
             told = true;
-            if let Err(error) = send(batch).await {
-                tracing::debug!(code = %error.code, "the store was not told of admissions: {error}");
-            }
         }
         told
+    }
+
+    /// Tells one batch by `send`. True if there was one: the caller must see to it that this runs again, until there is none.
+    pub async fn tell_some<F: Future<Output = Result<()>>>(
+        &self,
+        send: impl FnOnce(Vec<(JobId, u32)>) -> F,
+    ) -> bool {
+        let mut teller = Teller { of: self, ended: false };
+        let Some(batch) = teller.next() else { return false };
+        if let Err(error) = send(batch).await {
+            tracing::debug!(code = %error.code, "the store was not told of admissions: {error}");
+        }
+        teller.ended = true;
+        true
     }
 
     fn lock(&self) -> MutexGuard<'_, Untold> {

@@ -99,8 +99,6 @@ impl GateDesk {
     /// Does what is there to be done. True if there was something.
     pub(crate) async fn run_once(self: &Arc<Self>) -> bool {
         let back = std::mem::take(&mut *self.back());
-        let store = self.tide.store();
-        let told = self.admissions.tell(|jobs| store.admitted(jobs, self.tide.now())).await;
         for some in back.chunks(TOGETHER) {
             let mut tasks = JoinSet::new();
             for (permit, outcome) in some {
@@ -108,6 +106,12 @@ impl GateDesk {
                 tasks.spawn(async move { desk.settle(&permit, &outcome).await });
             }
             while tasks.join_next().await.is_some() {}
+        }
+        // One batch a round: what is to be given back does not wait for all that come meanwhile.
+        let store = self.tide.store();
+        let told = self.admissions.tell_some(|jobs| store.admitted(jobs, self.tide.now())).await;
+        if told {
+            self.bell.notify_one();
         }
         told || !back.is_empty()
     }

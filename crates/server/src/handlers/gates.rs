@@ -238,8 +238,7 @@ pub(crate) async fn act(call: Call) -> Answer {
 async fn perform(call: &Call, backend: &dyn Backend, act: Act, note: Note) -> Result<Acted, Problem> {
     let domain = call.text("domain");
     let mut acted = Acted::default();
-    // Looked up before: what is cleared is not known any more.
-    let waiting = if makes_way(&act) { backend.waiters(domain, SHOWN).await } else { Ok(vec![]) };
+    let called = called_by(call, backend, &act).await?;
     match act {
         Act::Release { holder, dry_run } => {
             let released = backend.force_release(None, domain, &holder, dry_run, note).await;
@@ -261,20 +260,22 @@ async fn perform(call: &Call, backend: &dyn Backend, act: Act, note: Note) -> Re
             acted.cleared = Some(done(call, backend.clear(domain, dry_run, note).await)?);
         }
     }
-    // What they were told no longer holds: they ask again, and the gates decide.
-    let waiting: Vec<Holder> = waiting.unwrap_or_default().into_iter().map(|w| w.holder).collect();
-    wake(call, domain, &waiting).await;
+    wake(call, domain, &called).await;
     Ok(acted)
 }
 
-/// Whether jobs that wait may pass after it.
-fn makes_way(act: &Act) -> bool {
+/// Who waits and may pass after it: what they were told no longer holds. Looked up before, since what is cleared is not known any
+/// more.
+async fn called_by(call: &Call, backend: &dyn Backend, act: &Act) -> Result<Vec<Holder>, Problem> {
     match act {
-        Act::Breaker { order, .. } => *order == BreakerOrder::Reset,
-        Act::Switch { off, .. } => *off,
-        Act::Clear { dry_run } => !dry_run,
-        Act::Promote { .. } => true,
-        // Those it makes room for are woken by itself.
-        Act::Release { .. } => false,
+        Act::Promote { holder } => Ok(vec![*holder]),
+        Act::Breaker { order: BreakerOrder::Reset, .. }
+        | Act::Switch { off: true, .. }
+        | Act::Clear { dry_run: false } => {
+            let waiters = done(call, backend.waiters(call.text("domain"), SHOWN).await)?;
+            Ok(waiters.into_iter().map(|w| w.holder).collect())
+        }
+        // Those that a release makes room for are woken by itself.
+        Act::Breaker { .. } | Act::Switch { .. } | Act::Clear { .. } | Act::Release { .. } => Ok(vec![]),
     }
 }
