@@ -263,7 +263,7 @@ async fn both_hear(prefix: &str) {
     let mut redis = raw(&SERVER).await;
     let mut ask = redis::cmd("PUBSUB");
     ask.arg("NUMSUB").arg(format!("{prefix}:changes"));
-    while ask.query_async::<(String, i64)>(&mut redis).await.unwrap().1 < 2 {
+    while ask.query_async::<(String, i64)>(&mut redis).await.expect("Redis answers").1 < 2 {
         tokio::task::yield_now().await;
     }
 }
