@@ -331,6 +331,7 @@ impl Lanes {
             q.ready -= 1;
         }
         self.refresh(lane, now);
+        self.is_gone(lane, seq);
         true
     }
 

@@ -166,3 +166,47 @@ async fn jobs_that_wait_ask_again_when_an_operator_makes_way() {
     working.await.unwrap().unwrap();
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_refused_by_a_second_gate_holds_up_nobody_whom_the_operator_called() {
+    let window = "[[gates.shopify.gates]]\nname = \"calls\"\ngate.window = { max = 1, every = \"10m\" }\n";
+    let breaker = "[[gates.shopify.gates]]\nname = \"health\"\ngate.breaker = { failures = 3 }\n";
+    let server = gated(&format!("{window}{breaker}")).await;
+    let tide = tide(&server).await;
+    let store = server.client().await;
+    let gates = store.gates();
+    let note = || Note { who: "ada".into(), why: "test".into() };
+    let lasts = 600_000_000;
+    gates
+        .order_breaker(None, "shopify", ("health", None), BreakerOrder::Trip { lasts }, note())
+        .await
+        .unwrap();
+    let mut jobs = vec![];
+    for tenant in ["acme", "globex"] {
+        jobs.push(tide.enqueue(Sync).tenant(tenant).await.unwrap().id);
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = Worker::new(&tide).handle(async |_: Sync, cx: Context| -> Outcome {
+        cx.gate("shopify").admit().await?.settle(Answer::ok()).await?;
+        done()
+    });
+    let working = tokio::spawn(worker.run_until(async move {
+        let _ = stopped.await;
+    }));
+    let done = async |wanted: usize| {
+        let mut completed = 0;
+        for id in &jobs {
+            completed += usize::from(tide.job(*id).await.unwrap().unwrap().state == State::Completed);
+        }
+        completed == wanted
+    };
+    let waiting = async |wanted: usize| gates.waiters("shopify", 10).await.unwrap().len() == wanted;
+    until("somebody waits", async || !waiting(0).await).await;
+    gates.order_breaker(None, "shopify", ("health", None), BreakerOrder::Reset, note()).await.unwrap();
+    until("one passes, and one waits for the window", async || done(1).await && waiting(1).await).await;
+    gates.switch("shopify", Some("calls"), true, note()).await.unwrap();
+    until("the other passes", async || done(2).await).await;
+    drop(stop);
+    working.await.unwrap().unwrap();
+    server.stop().await;
+}

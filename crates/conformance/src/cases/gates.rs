@@ -88,6 +88,65 @@ pub async fn a_job_whose_turn_has_come_is_ready_at_once(w: &mut World) {
     assert!(w.store().parks().await.is_ok_and(|p| p.is_empty()));
 }
 
+pub async fn who_was_called_asks_although_another_is_refused_before_it(w: &mut World) {
+    let all = calls(w, 3).await;
+    for job in w.claim(2).await.jobs {
+        refuse(w, &job, 60_000).await;
+    }
+    w.store().turn(all[..2].to_vec(), connector("shopify"), w.now).await.expect("a hint is taken");
+    // The second stands first in the gate's line, so the first is refused again.
+    let first = w.claim_one().await;
+    assert_eq!(first.id, all[0]);
+    refuse(w, &first, 60_000).await;
+    let second = w.claim(10).await;
+    assert_eq!(ids(&second), [all[1]], "it was called, and nobody else was");
+    w.store().admitted(vec![(all[1], 0)], w.now).await.expect("a hint is taken");
+    w.finish(&second.jobs[0]).await;
+    assert!(w.claim(10).await.jobs.is_empty(), "the next to ask is the one that was refused");
+    // One that is back and goes without having asked is not waited for.
+    w.store().turn(vec![all[0]], connector("shopify"), w.now).await.expect("a hint is taken");
+    w.cancel(all[0]).await;
+    let third = w.claim_one().await;
+    assert_eq!(third.id, all[2]);
+    refuse(w, &third, 60_000).await;
+    assert_eq!(w.store().parks().await.expect("parks are listed").len(), 1);
+}
+
+pub async fn who_was_called_and_does_not_come_opens_nothing(w: &mut World) {
+    let all = calls(w, 3).await;
+    let claimed = w.claim(2).await.jobs;
+    for job in &claimed {
+        refuse(w, job, 60_000).await;
+    }
+    w.store().turn(all[..2].to_vec(), connector("shopify"), w.now).await.expect("a hint is taken");
+    let first = w.claim_one().await;
+    w.pass(1_000);
+    refuse(w, &first, 60_000).await;
+    assert!(w.claim(10).await.jobs.is_empty(), "it was waited for long enough");
+}
+
+pub async fn what_keeps_one_group_waiting_leaves_its_connector_to_the_others(w: &mut World) {
+    let all = calls(w, 2).await;
+    let mut others = vec![];
+    for _ in 0..2 {
+        let mut job = w.job();
+        (job.group, job.kind) = (Some(group("b")), kind("call"));
+        others.push(w.add(job).await);
+    }
+    // The connector as a whole is refused for a moment, group `a` until tomorrow.
+    let claimed = w.claim(2).await.jobs;
+    let (mine, other) = if claimed[0].id == all[0] { (0, 1) } else { (1, 0) };
+    let (until, gate) = (w.now.plus_ms(1_000), Some(connector("shopify")));
+    let park = Some(ParkScope::Connector(connector("shopify")));
+    let refused = Outcome::Snooze { until, reason: "bucket 40 of 100".into(), park, gate };
+    w.settle(claimed[other].ticket, refused).await;
+    refuse(w, &claimed[mine], 86_400_000).await;
+    w.pass(1_000);
+    assert_eq!(ids(&w.claim(10).await), [others[0]]);
+    w.store().admitted(vec![(others[0], 0)], w.now).await.expect("a hint is taken");
+    assert_eq!(ids(&w.claim(10).await), [others[1]], "nobody of its own comes back soon: one may find out");
+}
+
 pub async fn a_turn_leaves_other_waits_alone(w: &mut World) {
     let all = calls(w, 1).await;
     let job = w.claim_one().await;

@@ -11,7 +11,7 @@
 //!   scope is never closed while nothing of it runs or comes back.
 //! - Processes over the same rows tell each other, so it holds for all of them together. A restart begins anew with the parks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::parks::scopes_of;
 use super::{LaneId, Lanes};
@@ -27,6 +27,8 @@ const LASTS_MS: i64 = 5_000;
 const MOST: u32 = 1_024;
 /// Refused jobs of a scope that are known.
 const MOST_REFUSED: usize = 10_000;
+/// How long one that is back holds its scope open for itself: it may be of a queue that nobody serves, or that is full.
+const AWAITED_MS: i64 = 1_000;
 
 /// What is known of a scope that a gate has refused.
 #[derive(Debug)]
@@ -37,9 +39,18 @@ pub(super) struct Caution {
     asking: BTreeSet<Seq>,
     /// Jobs that were refused and come back by themselves.
     refused: BTreeSet<Seq>,
+    /// Those of them that are back, because their time or their turn has come, and have not asked; until when that is waited for.
+    back: BTreeMap<Seq, Timestamp>,
     /// Whether it counts as a park of its scope now.
     closed: bool,
     until: Timestamp,
+}
+
+impl Caution {
+    /// Whether one that is back has yet to ask.
+    fn awaits(&self, now: Timestamp) -> bool {
+        self.back.values().any(|until| now < *until)
+    }
 }
 
 impl Lanes {
@@ -50,6 +61,7 @@ impl Lanes {
             budget: 1,
             asking: BTreeSet::new(),
             refused: BTreeSet::new(),
+            back: BTreeMap::new(),
             closed: false,
             until,
         });
@@ -77,7 +89,7 @@ impl Lanes {
             // What was refused since knows better.
             if caution.asking.remove(&seq) {
                 caution.budget = match remaining {
-                    0 => u32::from(caution.refused.is_empty()),
+                    0 => u32::from(caution.refused.is_empty() || caution.awaits(now)),
                     n => n.min(MOST),
                 };
                 let until = caution.until.max(now.plus_ms(LASTS_MS));
@@ -88,15 +100,15 @@ impl Lanes {
         opened
     }
 
-    /// A gate has refused a job of this lane, which comes back at this time.
-    pub fn refused(&mut self, lane: LaneId, seq: Seq, until: Timestamp) {
-        for scope in self.cautioned(lane) {
-            let Some(caution) = self.cautions.get_mut(&scope) else { continue };
-            if caution.refused.len() < MOST_REFUSED {
-                caution.refused.insert(seq);
-                let until = caution.until.max(until.plus_ms(LASTS_MS));
-                self.shift_end(&scope, until);
-            }
+    /// A gate has refused this scope to a job, which comes back at this time. Wider scopes go on: what keeps one tenant waiting
+    /// until tomorrow says nothing about the others.
+    pub fn refused(&mut self, scope: &ParkScope, seq: Seq, until: Timestamp) {
+        let Some(caution) = self.cautions.get_mut(scope) else { return };
+        caution.budget = caution.budget.min(1);
+        if caution.refused.len() < MOST_REFUSED {
+            caution.refused.insert(seq);
+            let until = caution.until.max(until.plus_ms(LASTS_MS));
+            self.shift_end(scope, until);
         }
     }
 
@@ -106,7 +118,24 @@ impl Lanes {
             let Some(caution) = self.cautions.get_mut(&scope) else { continue };
             if caution.refused.remove(&seq) {
                 caution.budget = caution.budget.max(1);
+                caution.back.retain(|_, until| now < *until);
+                caution.back.insert(seq, now.plus_ms(AWAITED_MS));
                 self.review(&scope, now);
+            }
+        }
+    }
+
+    /// Whether somebody was called back to this scope and has not asked. Who asks before it may be refused because of the
+    /// other's place in line: that is no reason to close the scope to the other.
+    pub fn awaits(&self, scope: &ParkScope, now: Timestamp) -> bool {
+        self.cautions.get(scope).is_some_and(|c| c.awaits(now))
+    }
+
+    /// A job of this lane that was back is not ready any more, and has not asked.
+    pub(super) fn is_gone(&mut self, lane: LaneId, seq: Seq) {
+        for scope in self.cautioned(lane) {
+            if let Some(caution) = self.cautions.get_mut(&scope) {
+                caution.back.remove(&seq);
             }
         }
     }
@@ -145,7 +174,10 @@ impl Lanes {
     pub(super) fn ask(&mut self, lane: LaneId, jobs: impl Iterator<Item = Seq> + Clone, now: Timestamp) {
         for scope in self.cautioned(lane) {
             if let Some(caution) = self.cautions.get_mut(&scope) {
-                caution.asking.extend(jobs.clone());
+                for seq in jobs.clone() {
+                    caution.back.remove(&seq);
+                    caution.asking.insert(seq);
+                }
                 self.review(&scope, now);
             }
         }

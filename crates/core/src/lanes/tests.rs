@@ -266,11 +266,13 @@ fn an_older_job_that_comes_back_does_not_make_its_lane_young_again() {
     assert!(count(&w.claim(40), low) > 0);
 }
 
-fn refused_until(w: &mut World, lane: LaneId, until: Timestamp) {
+fn refused_until(w: &mut World, lane: LaneId, until: Timestamp) -> ParkScope {
     let key = w.lanes.lane_key(lane).unwrap().clone();
     let scope = ParkScope::GroupOnConnector(key.group, key.connector.unwrap());
-    let park = Park { scope, by: format!("{GATE_PARK}api"), reason: String::new(), until: Some(until) };
+    let by = format!("{GATE_PARK}api");
+    let park = Park { scope: scope.clone(), by, reason: String::new(), until: Some(until) };
     w.lanes.park(park, w.now);
+    scope
 }
 
 #[test]
@@ -303,9 +305,9 @@ fn where_nothing_remains_the_first_that_was_refused_asks_next() {
     w.add(lane, 10);
     let until = w.now.plus_ms(1_000);
     let both = w.claim(2);
-    refused_until(&mut w, lane, until);
+    let scope = refused_until(&mut w, lane, until);
     for p in &both {
-        w.lanes.refused(lane, p.seq, until);
+        w.lanes.refused(&scope, p.seq, until);
         w.lanes.finished(lane, w.now);
     }
     w.now = until;

@@ -66,7 +66,7 @@ pub enum Change {
         /// When it became ready.
         at: Timestamp,
     },
-    /// A job of this queue left the schedule.
+    /// A job of this lane left the schedule.
     Unscheduled(Place),
     /// The next scheduled job is due then. Said only where it does not follow from what was scheduled.
     NextDue(Option<Timestamp>),
@@ -111,8 +111,8 @@ pub enum Change {
     },
     /// A gate has admitted a running job, and said how many more like it would pass.
     Admitted(Seq, u32),
-    /// A gate has refused a running job, which comes back then.
-    Refused(Seq, Timestamp),
+    /// A gate has refused this scope to a running job, which comes back then.
+    Refused(Seq, Timestamp, Box<ParkScope>),
 }
 
 /// A queue with its number.
@@ -434,7 +434,7 @@ mod tests {
             Change::Lane(lane, Box::new(key)),
             Change::LaneGone(lane),
             Change::Parked(Box::new(park)),
-            Change::Unparked(Box::new((scope, "me".into()))),
+            Change::Unparked(Box::new((scope.clone(), "me".into()))),
             Change::Stored(StoredJobs { first: seq, kind, lane, tenant, later: Some(at), ids }),
             Change::HasState(seq),
             Change::Withdrawn(place),
@@ -452,7 +452,7 @@ mod tests {
             Change::Deleted { seq, lane, moved: None, tenant, finished: Some((queue, State::Dead)) },
             Change::Buried { face: Face { id, queue, kind, tenant }, code: "TG2004".into() },
             Change::Admitted(seq, 3),
-            Change::Refused(seq, at),
+            Change::Refused(seq, at, Box::new(scope)),
         ]
     }
 

@@ -221,9 +221,9 @@ impl Memory {
                 }
                 self.signals.work = true;
             }
-            Change::Refused(seq, until) => {
-                if let Some(lane) = known.leases.running(*seq).map(|r| r.lane) {
-                    known.lanes.refused(lane, *seq, *until);
+            Change::Refused(seq, until, scope) => {
+                if known.leases.running(*seq).is_some() {
+                    known.lanes.refused(scope, *seq, *until);
                 }
             }
             Change::CancelAsked(seq) => {

@@ -236,15 +236,17 @@ impl<R: Rows> Machine<R> {
         let parks = park.is_some();
         let by = gate.as_ref().map_or_else(|| PARKED_BY_SNOOZE.into(), |d| format!("{GATE_PARK}{d}"));
         if let Some(scope) = park.filter(|_| until > now) {
+            let lanes = &self.memory.lanes;
             // Those refused later stand further back in the gate's line: the scope goes on when the first of them may.
-            let earlier =
-                self.memory.lanes.parked_until(&scope, &by).is_some_and(|end| now < end && end <= until);
-            if gate.is_none() || !earlier {
-                self.park(Park { scope, by, reason: reason.clone(), until: Some(until) }, now)?;
+            let earlier = lanes.parked_until(&scope, &by).is_some_and(|end| now < end && end <= until);
+            // Somebody was called and has not asked: that may be who this one was refused for.
+            if gate.is_none() || !(earlier || lanes.awaits(&scope, now)) {
+                let park = Park { scope: scope.clone(), by, reason: reason.clone(), until: Some(until) };
+                self.park(park, now)?;
             }
-        }
-        if gate.is_some() && until > now {
-            self.change(Change::Refused(seq, until))?;
+            if gate.is_some() {
+                self.change(Change::Refused(seq, until, Box::new(scope)))?;
+            }
         }
         let mut state = self.state_of(seq)?;
         state.settled = Some(running.lease);
