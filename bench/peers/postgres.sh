@@ -77,23 +77,40 @@ measure_on_postgres() {
 
   if ((flat)); then
     say "filling the backlog"
-    fresh_database tidegate_flat
-    attended env TIDEGATE_STORE="$url" "$tidegate" bench fill --backlog "$backlog" \
+    fresh_database tidegate_filled
+    local filled=$url
+    attended env TIDEGATE_STORE="$filled" "$tidegate" bench fill --backlog "$backlog" \
       || die "filling the backlog failed"
-    # A table of this size is not what was just loaded into one: vacuum and checkpoint are done with it.
-    psql -qAtX -c 'vacuum analyze' -c 'checkpoint' "$url" >/dev/null
-    say "Tidegate, $jobs jobs, large backlog"
-    run_tidegate "$tmp/flat.json" --store "$url" --jobs "$jobs" --backlog "$backlog" --filled
-    report+=(--flat "$tmp/flat.json")
+    # What loading left in the log is deleted by the next process that works, a minute later.
+    attended sleep 61
+    run_tidegate "$tmp/settling.json" --store "$filled" --jobs 5000 --backlog "$backlog" --filled
+    # A table of this size is not what was just loaded into one: vacuum is done with it.
+    psql -qAtX -c 'vacuum analyze' "$filled" >/dev/null
+    for ((round = 1; round <= repeat; round++)); do
+      say "Tidegate, $jobs jobs, large backlog, round $round of $repeat"
+      server_sql "drop database if exists tidegate_flat with (force)"
+      server_sql "create database tidegate_flat template tidegate_filled strategy file_copy"
+      server_sql checkpoint
+      run_tidegate "$tmp/flat-$round.json" --store "${server%/*}/tidegate_flat" --jobs "$jobs" --backlog "$backlog" --filled
+      report+=(--flat "$tmp/flat-$round.json")
+      # The backlog's ready jobs are of 100 groups, which claims share with the 10 of the measured jobs.
+      say "Tidegate, $jobs jobs, empty database, as many groups"
+      fresh_database tidegate_empty
+      run_tidegate "$tmp/groups-$round.json" --store "$url" --jobs "$jobs" --groups 110
+      report+=(--groups "$tmp/groups-$round.json")
+    done
     server_sql "drop database tidegate_flat with (force)"
+    server_sql "drop database tidegate_filled with (force)"
   fi
 
   # Twice as many: four processes take a moment to get going.
-  say "Tidegate, $((jobs * 2)) jobs, 1 process and 4"
-  fresh_database tidegate_processes
-  run_tidegate "$tmp/processes.json" --store "$url" --jobs "$((jobs * 2))" --processes 4
-  report+=(--processes "$tmp/processes.json")
-  server_sql "drop database tidegate_processes with (force)"
+  for ((round = 1; round <= repeat; round++)); do
+    say "Tidegate, $((jobs * 2)) jobs, 1 process and 4, round $round of $repeat"
+    fresh_database tidegate_processes
+    run_tidegate "$tmp/processes-$round.json" --store "$url" --jobs "$((jobs * 2))" --processes 4
+    report+=(--processes "$tmp/processes-$round.json")
+    server_sql "drop database tidegate_processes with (force)"
+  done
 
   if ((minutes)); then
     say "Tidegate, $minutes minutes"

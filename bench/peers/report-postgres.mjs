@@ -1,7 +1,7 @@
 // Compares benchmark results on Postgres and prints tables, or JSON with --json.
 //
-//   node report-postgres.mjs --tidegate FILE... [--peer FILE...] [--flat FILE...]
-//        [--processes FILE] [--steady FILE --sizes FILE] [--json]
+//   node report-postgres.mjs --tidegate FILE... [--peer FILE...] [--flat FILE... --groups FILE...]
+//        [--processes FILE...] [--steady FILE --sizes FILE] [--json]
 //
 // Of several files of one kind the best value of each figure counts.
 
@@ -14,7 +14,8 @@ const { values: args } = parseArgs({
     peer: { type: 'string', multiple: true, default: [] },
     tidegate: { type: 'string', multiple: true, default: [] },
     flat: { type: 'string', multiple: true, default: [] },
-    processes: { type: 'string' },
+    groups: { type: 'string', multiple: true, default: [] },
+    processes: { type: 'string', multiple: true, default: [] },
     steady: { type: 'string' },
     sizes: { type: 'string' },
     json: { type: 'boolean', default: false },
@@ -24,7 +25,9 @@ const { values: args } = parseArgs({
 const peer = best(args.peer.map(load));
 const tide = best(args.tidegate.map(load));
 const flat = best(args.flat.map(load));
-const [processes, steady] = [args.processes, args.steady].map((file) => (file ? load(file) : null));
+const groups = best(args.groups.map(load));
+const processes = best(args.processes.map(load));
+const steady = args.steady ? load(args.steady) : null;
 // One JSON object per line, one line per minute.
 const sizes = args.sizes ? readFileSync(args.sizes, 'utf8').split('\n').filter(Boolean).map((line) => JSON.parse(line)) : [];
 const report = new Report();
@@ -52,6 +55,7 @@ report.clean('nothing_lost_or_duplicated', tide);
 if (flat) {
   const rows = [['figure', 'empty', 'with backlog', 'ratio', 'bar', 'verdict']];
   report.compare(rows, 'flat_process', 'process, jobs/s', tide.process_per_s, flat.process_per_s, '', ['>=', 0.85]);
+  if (groups) report.compare(rows, 'flat_process_groups', 'process, jobs/s, empty with as many groups', groups.process_per_s, flat.process_per_s, '');
   report.compare(rows, 'flat_pickup_p99', 'pickup p99', tide.pickup_ms?.p99, flat.pickup_ms?.p99, ' ms', ['<=', 2]);
   report.compare(rows, 'flat_cold_start', 'cold start', tide.cold_start_ms, flat.cold_start_ms, ' ms');
   report.compare(rows, 'flat_rss', 'memory of the worker', tide.rss_mb, flat.rss_mb, ' MB');
@@ -95,7 +99,7 @@ if (steady) {
 }
 
 if (args.json) {
-  const parts = { peer, tidegate: tide, flat, processes, steady, sizes: sizes.length ? sizes : null };
+  const parts = { peer, tidegate: tide, flat, groups, processes, steady, sizes: sizes.length ? sizes : null };
   const out = Object.fromEntries(Object.entries(parts).filter(([, v]) => v));
   console.log(JSON.stringify({ ...out, ratios: report.ratios, verdicts: report.verdicts }, null, 2));
 } else {

@@ -24,7 +24,7 @@ export function best(runs) {
   for (const key of Object.keys(lead).filter((k) => k.endsWith('_per_s'))) out[key] = by(Math.max, key);
   for (const key of ['lost', 'duplicated']) out[key] = by(Math.max, key);
   for (const key of Object.keys(lean).filter((k) => k.endsWith('rss_mb'))) out[key] = lean[key];
-  out.pickup_ms = Object.fromEntries(
+  if (lead.pickup_ms) out.pickup_ms = Object.fromEntries(
     Object.keys(lead.pickup_ms).map((q) => [q, Math.min(...runs.map((r) => r.pickup_ms[q]))]),
   );
   out.runs = runs.length;

@@ -75,7 +75,7 @@ pub(super) async fn run(
     for round in 0..ROUNDS {
         for (count, best) in [(1, &mut one), (processes, &mut all)] {
             output.note(&format!("{count} of {processes} processes, round {} of {ROUNDS} …", round + 1));
-            jobs::enqueue_bulk(&tide, handled, jobs).await?;
+            jobs::enqueue_bulk(&tide, handled, jobs, jobs::GROUPS).await?;
             let (elapsed, ran) = emptied(jobs, count, concurrency, config).await?;
             *best = best.max(jobs::per_s(jobs, elapsed));
             handled += ran;

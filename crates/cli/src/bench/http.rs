@@ -73,7 +73,7 @@ pub(super) async fn run(args: HttpArgs, output: &Output) -> Result<()> {
     output.note("enqueue, one request for each …");
     let enqueue_single_per_s = enqueue_single(&server.url, args.jobs).await?;
     output.note("enqueue by the library, 50 callers …");
-    let enqueue_library_per_s = jobs::enqueue_single(&tide, args.jobs, args.jobs).await?;
+    let enqueue_library_per_s = jobs::enqueue_single(&tide, args.jobs, args.jobs, jobs::GROUPS).await?;
     output.note("process …");
     let seen = Arc::new(Seen::new(2 * args.jobs));
     let process_per_s = process(&tide, args.concurrency, &seen).await?;
@@ -230,7 +230,7 @@ async fn enqueue_over(stream: TcpStream, authority: String, next: Arc<AtomicU64>
 
 fn request(order: u64, host: &HeaderValue) -> Request<Full<Bytes>> {
     let payload = serde_json::to_string(&NoOp::new(order)).unwrap_or_default();
-    let group = jobs::group(order);
+    let group = jobs::group(order, jobs::GROUPS);
     let body = format!("{{\"kind\":\"bench.noop\",\"group\":\"{group}\",\"payload\":{payload}}}");
     let mut request = Request::new(Full::new(Bytes::from(body)));
     *request.method_mut() = Method::POST;

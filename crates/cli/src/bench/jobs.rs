@@ -28,7 +28,7 @@ const BULK_CALLERS: u64 = 4;
 const PICKUPS: usize = 500;
 const PICKUP_EVERY: Duration = Duration::from_millis(10);
 /// Groups the measured jobs are spread over.
-const GROUPS: u64 = 10;
+pub(super) const GROUPS: u64 = 10;
 
 /// Arguments of `tidegate bench jobs`.
 #[derive(Debug, Args)]
@@ -42,6 +42,9 @@ pub(crate) struct JobsArgs {
     /// The backlog is there already: `bench fill` put it in, and the server had time to settle
     #[arg(long, hide = true, requires = "backlog")]
     filled: bool,
+    /// Groups that the jobs belong to: claims share between them, so with many of them jobs that run together are stored far apart
+    #[arg(long, default_value_t = GROUPS, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    groups: u64,
     /// Handlers at a time
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     concurrency: u32,
@@ -128,9 +131,9 @@ pub(super) async fn run(args: JobsArgs, config: &Config, output: &Output) -> Res
 
     output.note("enqueue, one by one …");
     let singles = args.jobs.min(100_000);
-    figures.enqueue_single_per_s = enqueue_single(&tide, 0, singles).await?;
+    figures.enqueue_single_per_s = enqueue_single(&tide, 0, singles, args.groups).await?;
     output.note("enqueue, in bulk …");
-    figures.enqueue_bulk_per_s = enqueue_bulk(&tide, singles, args.jobs).await?;
+    figures.enqueue_bulk_per_s = enqueue_bulk(&tide, singles, args.jobs, args.groups).await?;
     output.note("process …");
     let total = singles + args.jobs;
     let seen = Arc::new(Seen::new(total));
@@ -163,11 +166,11 @@ pub(super) fn per_s(n: u64, d: Duration) -> f64 {
     (n as f64 / d.as_secs_f64()).round()
 }
 
-pub(super) fn group(n: u64) -> String {
-    format!("g{}", n % GROUPS)
+pub(super) fn group(n: u64, groups: u64) -> String {
+    format!("g{}", n % groups)
 }
 
-pub(super) async fn enqueue_single(tide: &Tidegate, from: u64, n: u64) -> Result<f64> {
+pub(super) async fn enqueue_single(tide: &Tidegate, from: u64, n: u64, groups: u64) -> Result<f64> {
     let next = Arc::new(AtomicU64::new(from));
     let started = Instant::now();
     let mut callers = tokio::task::JoinSet::new();
@@ -179,7 +182,7 @@ pub(super) async fn enqueue_single(tide: &Tidegate, from: u64, n: u64) -> Result
                 if order >= from + n {
                     return tidegate::Result::Ok(());
                 }
-                tide.enqueue(NoOp::new(order)).group(group(order)).await?;
+                tide.enqueue(NoOp::new(order)).group(group(order, groups)).await?;
             }
         });
     }
@@ -187,7 +190,7 @@ pub(super) async fn enqueue_single(tide: &Tidegate, from: u64, n: u64) -> Result
     Ok(per_s(n, started.elapsed()))
 }
 
-pub(super) async fn enqueue_bulk(tide: &Tidegate, from: u64, n: u64) -> Result<f64> {
+pub(super) async fn enqueue_bulk(tide: &Tidegate, from: u64, n: u64, groups: u64) -> Result<f64> {
     let next = Arc::new(AtomicU64::new(from));
     let started = Instant::now();
     let mut callers = tokio::task::JoinSet::new();
@@ -200,7 +203,7 @@ pub(super) async fn enqueue_bulk(tide: &Tidegate, from: u64, n: u64) -> Result<f
                     return tidegate::Result::Ok(());
                 }
                 let orders = first..(first + BULK).min(from + n);
-                tide.enqueue_many(orders.map(|o| tide.enqueue(NoOp::new(o)).group(group(o)))).await?;
+                tide.enqueue_many(orders.map(|o| tide.enqueue(NoOp::new(o)).group(group(o, groups)))).await?;
             }
         });
     }

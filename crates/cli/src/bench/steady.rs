@@ -152,7 +152,8 @@ async fn produce(tide: Tidegate, flow: Arc<Flow>) -> Result<()> {
         }
         let first = flow.sent.fetch_add(BULK, Ordering::Relaxed);
         let orders = first..first + BULK;
-        tide.enqueue_many(orders.map(|o| tide.enqueue(NoOp::new(o)).group(jobs::group(o)))).await?;
+        tide.enqueue_many(orders.map(|o| tide.enqueue(NoOp::new(o)).group(jobs::group(o, jobs::GROUPS))))
+            .await?;
     }
 }
 
