@@ -63,3 +63,19 @@ pub const MAX_SERVER_DELAY_MS: i64 = 24 * 3_600_000;
 pub const MAX_RECORD_BYTES: usize = 1 << 16;
 /// Most records that are read of one shelf.
 pub const MAX_RECORDS: usize = 10_000;
+/// Most schedules in one store: all of them are in the memory of every process.
+pub const MAX_SCHEDULES: usize = 10_000;
+/// Shortest interval of a schedule.
+pub const MIN_INTERVAL_MS: i64 = 1_000;
+/// Largest payload of a schedule: all of them are kept in memory.
+pub const MAX_SCHEDULE_PAYLOAD_BYTES: usize = 1 << 16;
+/// Most schedules that one can wait for.
+pub const MAX_SCHEDULE_AFTER: usize = 20;
+/// Most missed runs of one schedule that are made up for.
+pub const MAX_MISSED_RUNS: u32 = 100;
+/// How late a tick may be before it counts as missed, where the schedule names nothing else.
+pub const DEFAULT_GRACE_MS: i64 = 60_000;
+/// Longest grace: a day later it is another day's run.
+pub const MAX_GRACE_MS: i64 = 24 * 3_600_000;
+/// Longest jitter.
+pub const MAX_JITTER_MS: i64 = 24 * 3_600_000;
