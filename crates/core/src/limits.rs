@@ -79,3 +79,13 @@ pub const DEFAULT_GRACE_MS: i64 = 60_000;
 pub const MAX_GRACE_MS: i64 = 24 * 3_600_000;
 /// Longest jitter.
 pub const MAX_JITTER_MS: i64 = 24 * 3_600_000;
+/// Ticks of one schedule that are looked at in one step; earlier ones are skipped as one.
+pub const TICKS_LOOKED_AT: usize = 2_000;
+/// Most ticks of one schedule that wait for an earlier run or another schedule.
+pub const MAX_WAITING_TICKS: usize = 100;
+/// Most runs of one schedule that are not finished.
+pub const MAX_OPEN_RUNS: usize = 100;
+/// Ticks kept in the ledger of one schedule; the oldest go first.
+pub const MAX_TICKS_KEPT: u64 = 1_000;
+/// Schedules looked at in one step, so that a commit stays short when many are due at once.
+pub const FIRE_BATCH: usize = 1_000;
