@@ -89,3 +89,11 @@ pub const MAX_OPEN_RUNS: usize = 100;
 pub const MAX_TICKS_KEPT: u64 = 1_000;
 /// Schedules looked at in one step, so that a commit stays short when many are due at once.
 pub const FIRE_BATCH: usize = 1_000;
+/// Most dates of one backfill: ten years.
+pub const MAX_BACKFILL_DATES: usize = 3_660;
+/// Time between two jobs of a backfill, where it is not named (S1 §1.3).
+pub const DEFAULT_STAGGER_MS: i64 = 5_000;
+/// Longest time between two jobs of a backfill.
+pub const MAX_STAGGER_MS: i64 = 24 * 3_600_000;
+/// How long a date that was filled is not filled again under the same label.
+pub const BACKFILL_PERIOD_MS: i64 = 30 * 24 * 3_600_000;

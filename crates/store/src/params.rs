@@ -7,12 +7,14 @@ use tidegate_core::ids::{
     ConnectorName, GroupKey, JobId, KindName, LeaseId, ProcessId, QueueName, ScheduleName, Seq, TenantId,
     WorkerId,
 };
-use tidegate_core::job::{Job, Park, ParkScope, Priority, Resolution, Review, State, Unique};
+use tidegate_core::job::{
+    Job, OnConflict, Park, ParkScope, Priority, Resolution, Review, State, Unique, UniqueScope,
+};
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::retry::RetryPolicy;
-use tidegate_core::schedule::{ScheduleSettings, ScheduleSpec, ScheduleState};
+use tidegate_core::schedule::{BackfillRun, Pause, ScheduleSettings, ScheduleSpec, TickEntry, WaitingTick};
 use tidegate_core::time::Timestamp;
 
 /// A job to be enqueued. What is `None` comes from its kind.
@@ -67,6 +69,16 @@ impl NewJob {
             retry: None,
             unique: None,
             trace: None,
+        }
+    }
+
+    /// A job of a backfill: the only one of its date for a while.
+    pub fn of_backfill(id: JobId, kind: KindName, run: &BackfillRun, now: Timestamp) -> Self {
+        let scope = UniqueScope::PeriodMs(limits::BACKFILL_PERIOD_MS);
+        Self {
+            run_at: (run.delay_ms > 0).then(|| now.plus_ms(run.delay_ms)),
+            unique: Some(Unique { key: run.key.clone(), scope, on_conflict: OnConflict::Keep }),
+            ..Self::new(id, kind, run.payload.clone())
         }
     }
 }
@@ -554,10 +566,22 @@ pub struct ScheduleView {
     pub kind: KindName,
     /// Its settings.
     pub settings: ScheduleSettings,
-    /// Where it stands.
-    pub state: ScheduleState,
+    /// Since when there is this schedule.
+    pub created_at: Timestamp,
+    /// Ticks up to here are decided.
+    pub decided_until: Timestamp,
     /// When its next tick is planned.
     pub next: Option<Timestamp>,
+    /// Who paused it, while it is paused.
+    pub paused: Option<Pause>,
+    /// Ticks that are due and wait.
+    pub waiting: Vec<WaitingTick>,
+    /// Runs that are not finished.
+    pub open: Vec<TickEntry>,
+    /// The latest tick whose run has completed.
+    pub completed: Option<Timestamp>,
+    /// The last line of its ledger.
+    pub last: Option<TickEntry>,
 }
 
 /// Which lines of a ledger.

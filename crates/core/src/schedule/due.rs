@@ -145,6 +145,12 @@ impl Compiled {
         whole().unwrap_or(at..Timestamp(i64::MAX))
     }
 
+    /// What the clock of the zone shows then, with its offset and its name.
+    pub fn local(&self, at: Timestamp) -> String {
+        jiff::Timestamp::from_millisecond(at.0)
+            .map_or_else(|_| at.to_string(), |at| at.to_zoned(self.zone.time_zone().clone()).to_string())
+    }
+
     /// Whether there is a tick within these times.
     pub fn ticks_within(&self, day: &Range<Timestamp>) -> bool {
         self.times.next(Tick::from(day.start.plus_ms(-1))).is_some_and(|tick| tick.at < day.end)

@@ -5,6 +5,7 @@
 //! - [`Due`]: which ticks have come, and which were missed.
 //! - [`ScheduleState`], [`TickEntry`]: what is kept of it.
 
+mod backfill;
 pub mod cron;
 mod due;
 mod settings;
@@ -13,6 +14,7 @@ mod state;
 pub mod times;
 pub mod zone;
 
+pub use self::backfill::{Backfill, BackfillRun};
 pub use self::cron::Cron;
 pub use self::due::{Due, Passed};
 pub use self::settings::{Compiled, Missed, Overlap, ScheduleSettings};

@@ -165,6 +165,46 @@ mod flaky {
     }
 
     #[async_trait]
+    impl Schedules for Flaky {
+        async fn put_schedule(&self, put: PutSchedule) -> Result<ScheduleChange> {
+            self.inner.put_schedule(put).await
+        }
+
+        async fn delete_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<bool> {
+            self.inner.delete_schedule(name, now).await
+        }
+
+        async fn pause_schedule(
+            &self,
+            name: ScheduleName,
+            by: String,
+            now: Timestamp,
+        ) -> Result<ScheduleView> {
+            self.inner.pause_schedule(name, by, now).await
+        }
+
+        async fn resume_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<ScheduleView> {
+            self.inner.resume_schedule(name, now).await
+        }
+
+        async fn run_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<JobId> {
+            self.inner.run_schedule(name, now).await
+        }
+
+        async fn schedules(&self) -> Result<Vec<ScheduleView>> {
+            self.inner.schedules().await
+        }
+
+        async fn schedule(&self, name: ScheduleName) -> Result<Option<ScheduleView>> {
+            self.inner.schedule(name).await
+        }
+
+        async fn schedule_ticks(&self, query: TickQuery) -> Result<Vec<TickEntry>> {
+            self.inner.schedule_ticks(query).await
+        }
+    }
+
+    #[async_trait]
     impl Upkeep for Flaky {
         async fn advance(&self, now: Timestamp) -> Result<Advanced> {
             self.inner.advance(now).await

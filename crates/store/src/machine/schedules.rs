@@ -225,7 +225,13 @@ fn view(scheduled: &Scheduled) -> ScheduleView {
         name: scheduled.name.clone(),
         kind: scheduled.spec.kind.clone(),
         settings: scheduled.spec.settings.clone(),
+        created_at: state.created_at,
+        decided_until: state.cursor.at,
         next: next.and_then(|compiled| compiled.times.next(state.cursor)).map(|tick| tick.at),
-        state: state.clone(),
+        paused: state.paused.clone(),
+        waiting: state.waiting.clone(),
+        open: state.open.iter().map(|run| run.entry.clone()).collect(),
+        completed: state.completed,
+        last: state.last.clone(),
     }
 }
