@@ -16,13 +16,15 @@ mod flaky {
     use async_trait::async_trait;
     use tidegate::store::params::{
         Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-        NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
+        NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
+        ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
     };
-    use tidegate::store::{Jobs, Letters, Records, Registry, Upkeep};
+    use tidegate::store::{Jobs, Letters, Records, Registry, Schedules, Upkeep};
     use tidegate::{JobId, JobView, KindName, KindSettings, ParkScope, Priority, QueueName, QueueSettings};
     use tidegate::{State, Timestamp, Why};
-    use tidegate_core::ids::LeaseId;
+    use tidegate_core::ids::{LeaseId, ScheduleName};
     use tidegate_core::job::Park;
+    use tidegate_core::schedule::TickEntry;
 
     use super::*;
 
