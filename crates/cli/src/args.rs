@@ -146,6 +146,15 @@ again, and nothing is stored twice. --run NAME enqueues the same file anew.")]
   tidegate parks add --connector shopify --reason 'their outage' --for 30m"
     )]
     Parks(commands::parks::ParksCommand),
+    /// Look at schedules, put, pause and run them; fill dates of the past
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tidegate schedules ls
+  tidegate schedules put nightly --kind report.build --cron '0 3 * * *' --zone America/Sao_Paulo
+  tidegate schedules history nightly"
+    )]
+    Schedules(commands::schedules::SchedulesCommand),
     /// Look at gates: what is held, who waits; release, promote, reset, disable
     #[command(after_help = "Examples:
   tidegate gates ls --store http://127.0.0.1:7433

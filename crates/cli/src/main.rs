@@ -70,6 +70,7 @@ async fn with_config(command: Command, config: &Config, output: &Output) -> Resu
         Command::Queues(command) => commands::queues::run(command, config, output).await?,
         Command::Groups(command) => commands::groups::run(command, config, output).await?,
         Command::Parks(command) => commands::parks::run(command, config, output).await?,
+        Command::Schedules(command) => commands::schedules::run(command, config, output).await?,
         Command::Gates(args) => commands::gates::run(args, config, output).await?,
         Command::Slo(args) => return commands::slo::run(args, config, output).await,
         Command::Registry(command) => commands::registry::run(command, config, output).await?,

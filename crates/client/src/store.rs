@@ -4,6 +4,7 @@ mod jobs;
 mod letters;
 mod records;
 mod registry;
+mod schedules;
 mod upkeep;
 
 use async_trait::async_trait;

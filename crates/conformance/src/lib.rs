@@ -196,6 +196,29 @@ macro_rules! suite {
                 cancels_and_stalls_are_heard_of,
                 a_follower_that_comes_back_gets_what_it_missed,
             }
+            schedules {
+                a_tick_is_fired_once_when_its_time_has_come,
+                a_claim_fires_what_is_due,
+                the_store_says_when_the_next_tick_comes,
+                a_tick_during_a_run_is_skipped_unless_asked_otherwise,
+                a_tick_during_a_run_can_wait_for_its_end,
+                runs_can_overlap_up_to_a_bound,
+                missed_ticks_are_made_up_for_as_asked,
+                runs_that_are_made_up_for_come_one_after_the_other,
+                a_clock_that_steps_fires_nothing_twice,
+                a_schedule_waits_for_others_of_the_same_day,
+                a_day_that_ends_without_the_other_is_skipped,
+                a_recovered_run_counts_for_those_who_wait,
+                a_paused_schedule_skips_what_comes_and_says_so,
+                other_times_begin_when_they_are_set,
+                a_schedule_can_be_run_by_hand,
+                a_cancelled_or_erased_run_is_over,
+                a_ledger_is_bounded_and_comes_in_pages,
+                a_deleted_schedule_leaves_its_jobs,
+                a_schedule_that_cannot_work_is_refused,
+                many_schedules_that_are_due_together_are_all_fired,
+                a_single_time_comes_once,
+            }
             records {
                 a_record_is_kept_over_a_restart_until_it_is_deleted,
                 a_record_is_forgotten_when_its_time_is_over,
@@ -283,6 +306,7 @@ mod tests {
             include_str!("cases/letters.rs"),
             include_str!("cases/upkeep.rs"),
             include_str!("cases/clock.rs"),
+            include_str!("cases/schedules.rs"),
         ];
         let mut cases = 0;
         for line in sources.iter().flat_map(|s| s.lines()) {

@@ -123,6 +123,8 @@ codes! {
         "write a directory, sqlite:PATH, postgres://USER@HOST/DATABASE, http://HOST:7433 or https://HOST";
     INVALID_GATES_URL = "TG2021", Usage, "the address of the gates' backend, or an option in it, is not acceptable",
         "write redis://HOST:6379, redis://HOST:7000,HOST:7000 for a cluster, or postgres://USER@HOST/DATABASE";
+    INVALID_SCHEDULE = "TG2030", Usage, "the settings of a schedule are not acceptable",
+        "`tidegate schedules put --help` has examples; `tidegate schedules next NAME` shows when a schedule runs";
     JOB_NOT_FOUND = "TG3001", NotFound, "there is no such job",
         "it may have been pruned; `tidegate jobs ls` finds jobs by state, tenant, kind or text";
     PARK_NOT_FOUND = "TG3002", NotFound, "there is no such park or pause",
@@ -139,6 +141,8 @@ codes! {
         "`tidegate explain` lists them all";
     GATE_NOT_FOUND = "TG3008", NotFound, "there is no such gate or gate domain",
         "name a domain that has gates configured, and one of its gates";
+    SCHEDULE_NOT_FOUND = "TG3020", NotFound, "there is no such schedule",
+        "`tidegate schedules ls` lists them; `tidegate schedules put NAME --kind KIND` makes one";
     STALE_LEASE = "TG4001", State, "the lease was lost, the write is refused",
         "another worker has the job now; let this run end without effects";
     WRONG_STATE = "TG4002", State, "the job's state does not allow this",
@@ -159,6 +163,8 @@ codes! {
         "wait as long as the header `retry-after` says and try again, or send smaller bodies";
     GATES_IN_USE = "TG4010", State, "the gates are in use in a way that the new settings cannot take over",
         "wait until no permits are held, or clear the domain's gates first";
+    WRONG_SCHEDULE_STATE = "TG4020", State, "the schedule's state does not allow this",
+        "`tidegate schedules show NAME` says where it stands: runs that are not finished, and who waits for it";
     STORE_OWNED = "TG5001", Unreachable, "another process owns this store",
         "stop that process first, or ask inside it (`tide.why(id)`, `tide.store().queues(now)`); `tidegate backup` works beside it";
     STORE_FULL = "TG5002", Unreachable, "the disk is full; nothing was stored",

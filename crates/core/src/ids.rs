@@ -120,6 +120,10 @@ name!(
     ConnectorName, "connector"
 );
 name!(
+    /// Name of a schedule.
+    ScheduleName, "schedule"
+);
+name!(
     /// Who runs jobs: shown in leases and in `why`.
     WorkerId, "worker"
 );

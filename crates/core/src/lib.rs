@@ -15,6 +15,7 @@ pub mod limits;
 pub mod payload;
 pub mod registry;
 pub mod retry;
+pub mod schedule;
 pub mod seed;
 pub mod slo;
 pub mod time;

@@ -63,3 +63,37 @@ pub const MAX_SERVER_DELAY_MS: i64 = 24 * 3_600_000;
 pub const MAX_RECORD_BYTES: usize = 1 << 16;
 /// Most records that are read of one shelf.
 pub const MAX_RECORDS: usize = 10_000;
+/// Most schedules in one store: all of them are in the memory of every process.
+pub const MAX_SCHEDULES: usize = 10_000;
+/// Shortest interval of a schedule.
+pub const MIN_INTERVAL_MS: i64 = 1_000;
+/// Largest payload of a schedule: all of them are kept in memory.
+pub const MAX_SCHEDULE_PAYLOAD_BYTES: usize = 1 << 16;
+/// Most schedules that one can wait for.
+pub const MAX_SCHEDULE_AFTER: usize = 20;
+/// Most missed runs of one schedule that are made up for.
+pub const MAX_MISSED_RUNS: u32 = 100;
+/// How late a tick may be before it counts as missed, where the schedule names nothing else.
+pub const DEFAULT_GRACE_MS: i64 = 60_000;
+/// Longest grace: a day later it is another day's run.
+pub const MAX_GRACE_MS: i64 = 24 * 3_600_000;
+/// Longest jitter.
+pub const MAX_JITTER_MS: i64 = 24 * 3_600_000;
+/// Ticks of one schedule that are looked at in one step; earlier ones are skipped as one.
+pub const TICKS_LOOKED_AT: usize = 2_000;
+/// Most ticks of one schedule that wait for an earlier run or another schedule.
+pub const MAX_WAITING_TICKS: usize = 100;
+/// Most runs of one schedule that are not finished.
+pub const MAX_OPEN_RUNS: usize = 100;
+/// Ticks kept in the ledger of one schedule; the oldest go first.
+pub const MAX_TICKS_KEPT: u64 = 1_000;
+/// Schedules looked at in one step, so that a commit stays short when many are due at once.
+pub const FIRE_BATCH: usize = 1_000;
+/// Most dates of one backfill: ten years.
+pub const MAX_BACKFILL_DATES: usize = 3_660;
+/// Time between two jobs of a backfill, where it is not named (S1 §1.3).
+pub const DEFAULT_STAGGER_MS: i64 = 5_000;
+/// Longest time between two jobs of a backfill.
+pub const MAX_STAGGER_MS: i64 = 24 * 3_600_000;
+/// How long a date that was filled is not filled again under the same label.
+pub const BACKFILL_PERIOD_MS: i64 = 30 * 24 * 3_600_000;

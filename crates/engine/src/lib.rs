@@ -49,6 +49,7 @@ mod job;
 mod mint;
 mod outcome;
 pub mod presence;
+mod schedule;
 mod span;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -61,21 +62,23 @@ pub use error::{Error, Result};
 pub use failure::{Classify, Failure};
 pub use job::Job;
 pub use outcome::{Done, IntoOutcome, Outcome, done, done_with};
+pub use schedule::Schedule;
 pub use span::IntoSpan;
 pub use tide::Tidegate;
 pub use tidegate_core::codes;
 pub use tidegate_core::failure::Category;
 pub use tidegate_core::ids::{
-    ConnectorName, GroupKey, JobId, KindName, QueueName, TenantId, UniqueKey, WorkerId,
+    ConnectorName, GroupKey, JobId, KindName, QueueName, ScheduleName, TenantId, UniqueKey, WorkerId,
 };
 pub use tidegate_core::job::{Job as JobView, OnConflict, ParkScope, Priority, State, Unique, UniqueScope};
 pub use tidegate_core::payload::Payload;
 pub use tidegate_core::registry::{KindSettings, QueueSettings};
 pub use tidegate_core::retry::{Backoff, Jitter, RetryPolicy};
+pub use tidegate_core::schedule::{Missed, Overlap, ScheduleSettings};
 pub use tidegate_core::time::{Millis, Timestamp};
 pub use tidegate_core::why::Why;
 pub use tidegate_macros::Job;
-pub use tidegate_store::params::{CancelReply, EnqueueOutcome, Enqueued};
+pub use tidegate_store::params::{CancelReply, EnqueueOutcome, Enqueued, ScheduleChange};
 pub use worker::{Report, Worker};
 
 /// The store behind a [`Tidegate`]: its traits, parameters, and the one in memory.
@@ -87,8 +90,8 @@ pub mod store {
     #[cfg(feature = "remote")]
     pub use tidegate_client::{RemoteGates, RemoteOptions, RemoteStore, Timeouts};
     pub use tidegate_store::{
-        Error, Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Signals, Store, Upkeep, feed,
-        params,
+        Error, Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Schedules, Signals, Store,
+        Upkeep, feed, params,
     };
     #[cfg(feature = "postgres")]
     pub use tidegate_store_postgres::{PgOptions, PgStore};

@@ -23,7 +23,7 @@ use crate::enqueue::{Enqueue, IntoPayload, many};
 use crate::gates::Keeper;
 use crate::mint::Mint;
 use crate::span::duration;
-use crate::{Error, IntoSpan, Job, Result};
+use crate::{Error, IntoSpan, Job, Result, Schedule};
 
 /// Shortest and longest time between two looks at a job that is waited for.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
@@ -187,6 +187,23 @@ impl Tidegate {
         // Collected before the first await, so that the iterator need not be `Send`.
         let jobs: Vec<Enqueue> = jobs.into_iter().take(limits::MAX_ENQUEUE_BATCH + 1).collect();
         many(self, jobs).await
+    }
+
+    /// Puts a schedule: say when with the builder's methods, then await it. One whose times stay the same goes on where it was, so
+    /// that a program can put its schedules whenever it starts. Workers and servers fire them, each tick once.
+    ///
+    /// ```
+    /// # #[derive(serde::Serialize, serde::Deserialize, tidegate::Job)] struct Clean {}
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tidegate::Result<()> {
+    /// # let tide = tidegate::Tidegate::memory();
+    /// use tidegate::ScheduleChange;
+    /// let put = || tide.schedule("clean", Clean {}).cron("0 3 * * *", "America/Sao_Paulo");
+    /// assert_eq!(put().await?, ScheduleChange::Created);
+    /// assert_eq!(put().await?, ScheduleChange::Unchanged);
+    /// # Ok(()) }
+    /// ```
+    pub fn schedule<J: Job>(&self, name: impl AsRef<str>, payload: J) -> Schedule {
+        Schedule::new(self.clone(), name.as_ref(), &payload)
     }
 
     /// Registers a kind and its queue. Handlers and typed enqueues do it by themselves.

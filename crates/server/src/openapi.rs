@@ -4,7 +4,9 @@ use tidegate_wire::schema;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi, ToSchema};
 
-use crate::handlers::{dead, events, gates, jobs, keys, kinds, meta, parks, queues, work, workers};
+use crate::handlers::{
+    dead, events, gates, jobs, keys, kinds, meta, parks, queues, schedules, work, workers,
+};
 
 /// One of something, or an array of them.
 #[derive(Debug, serde::Serialize, ToSchema)]
@@ -31,6 +33,8 @@ pub(crate) enum OneOrMany<T> {
         queues::list, queues::ensure, queues::get, queues::put, queues::pause, queues::resume, queues::settings,
         kinds::list, kinds::get, kinds::put,
         parks::list, parks::put, parks::delete, parks::groups, parks::pause_group, parks::resume_group,
+        schedules::list, schedules::get, schedules::put, schedules::delete, schedules::pause, schedules::resume,
+        schedules::run, schedules::ticks, schedules::next, schedules::backfill,
         dead::list, dead::recover, dead::resolve, dead::erase, dead::totals,
         work::claim, work::settle, work::heartbeat, work::report,
         gates::admit, gates::renew, gates::settle, gates::cancel, gates::list, gates::settings, gates::get, gates::act,

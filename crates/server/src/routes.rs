@@ -14,7 +14,9 @@ use tidegate_wire::Problem;
 use crate::access::Access;
 use crate::app::App;
 use crate::call::{Answer, Call, refusal, short};
-use crate::handlers::{dead, events, gates, jobs, keys, kinds, meta, parks, queues, work, workers};
+use crate::handlers::{
+    dead, events, gates, jobs, keys, kinds, meta, parks, queues, schedules, work, workers,
+};
 use crate::{ServerRoles, gate};
 
 type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -73,6 +75,16 @@ routes! {
     GET    "/v1/groups"                   CONTROL      => parks::groups;
     POST   "/v1/groups/{group}/pause"     CONTROL      => parks::pause_group;
     POST   "/v1/groups/{group}/resume"    CONTROL      => parks::resume_group;
+    GET    "/v1/schedules"                OPERATE      => schedules::list;
+    GET    "/v1/schedules/{name}"         OPERATE      => schedules::get;
+    PUT    "/v1/schedules/{name}"         OPERATE      => schedules::put;
+    DELETE "/v1/schedules/{name}"         OPERATE      => schedules::delete;
+    POST   "/v1/schedules/{name}/pause"   OPERATE      => schedules::pause;
+    POST   "/v1/schedules/{name}/resume"  OPERATE      => schedules::resume;
+    POST   "/v1/schedules/{name}/run"     OPERATE      => schedules::run;
+    GET    "/v1/schedules/{name}/ticks"   OPERATE      => schedules::ticks;
+    GET    "/v1/schedules/{name}/next"    OPERATE      => schedules::next;
+    POST   "/v1/backfills"                OPERATE      => schedules::backfill;
     GET    "/v1/dead"                     CONTROL      => dead::list;
     POST   "/v1/dead/recover"             CONTROL      => dead::recover;
     POST   "/v1/dead/{id}/resolve"        CONTROL      => dead::resolve;

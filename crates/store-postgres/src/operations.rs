@@ -1,18 +1,20 @@
 //! Every operation of a store, sent to the one that does it.
 
 use async_trait::async_trait;
-use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, Seq};
+use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName, Seq};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::limits;
 use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::schedule::TickEntry;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::machine::Machine;
 use tidegate_store::params::{
     Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
+    NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
 };
-use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Signals, Store, Upkeep};
+use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep};
 
 use crate::PgStore;
 use crate::error::OrStore;
@@ -176,6 +178,41 @@ impl Letters for PgStore {
 
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
         self.run(Traits::write(1, resolve.now), move |m| m.resolve(resolve)).await
+    }
+}
+
+#[async_trait]
+impl Schedules for PgStore {
+    async fn put_schedule(&self, put: PutSchedule) -> Result<ScheduleChange> {
+        self.run(Traits::write(1, put.now), move |m| m.put_schedule(put)).await
+    }
+
+    async fn delete_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<bool> {
+        self.run(Traits::write(1, now), move |m| m.delete_schedule(&name, now)).await
+    }
+
+    async fn pause_schedule(&self, name: ScheduleName, by: String, now: Timestamp) -> Result<ScheduleView> {
+        self.run(Traits::write(1, now), move |m| m.pause_schedule(&name, by, now)).await
+    }
+
+    async fn resume_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<ScheduleView> {
+        self.run(Traits::write(1, now), move |m| m.resume_schedule(&name, now)).await
+    }
+
+    async fn run_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<JobId> {
+        self.run(Traits::write(1, now), move |m| m.run_schedule(&name, now)).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleView>> {
+        self.run(Traits::memory(), Machine::schedules).await
+    }
+
+    async fn schedule(&self, name: ScheduleName) -> Result<Option<ScheduleView>> {
+        self.run(Traits::memory(), move |m| m.schedule(&name)).await
+    }
+
+    async fn schedule_ticks(&self, query: TickQuery) -> Result<Vec<TickEntry>> {
+        self.run(Traits::read(1), move |m| m.schedule_ticks(&query)).await
     }
 }
 

@@ -18,6 +18,7 @@ mod jobs;
 mod names;
 mod runs;
 mod scan;
+mod schedules;
 pub(crate) mod send;
 mod times;
 

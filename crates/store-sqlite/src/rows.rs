@@ -10,6 +10,7 @@ mod jobs;
 mod names;
 mod records;
 mod scan;
+mod schedules;
 mod times;
 
 use std::fs::OpenOptions;

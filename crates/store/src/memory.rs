@@ -1,5 +1,7 @@
 //! The reference model: the machine over rows in memory. It says what every other store must answer.
 
+mod schedules;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,8 +21,8 @@ use crate::params::{
     NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
 };
 use crate::rows::{
-    ClaimRows, DoneRow, JobRow, JobRows, KindId, LeaseRow, NameRows, Names, Scanned, ScannedState, StateRow,
-    Stored, TenantNo, TimeRows, UniqueRow,
+    ClaimRows, DoneRow, JobRow, JobRows, KindId, LeaseRow, NameRows, Names, Scanned, ScannedState,
+    ScheduleId, StateRow, Stored, TenantNo, TimeRows, UniqueRow,
 };
 use crate::traits::{Jobs, Letters, Records, Registry, Store, Upkeep};
 use crate::{Error, Feed, Result, Signals};
@@ -45,6 +47,7 @@ pub struct MemoryRows {
     lanes: BTreeMap<LaneId, LaneKey>,
     parks: BTreeMap<(ParkScope, String), Park>,
     starts: BTreeMap<(QueueId, Timestamp), u32>,
+    schedules: BTreeMap<ScheduleId, schedules::Kept>,
     reserved: i64,
     runs: i64,
 }

@@ -4,13 +4,17 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::codes;
 use tidegate_core::failure::Failure;
 use tidegate_core::ids::{
-    ConnectorName, GroupKey, JobId, KindName, LeaseId, ProcessId, QueueName, Seq, TenantId, WorkerId,
+    ConnectorName, GroupKey, JobId, KindName, LeaseId, ProcessId, QueueName, ScheduleName, Seq, TenantId,
+    WorkerId,
 };
-use tidegate_core::job::{Job, Park, ParkScope, Priority, Resolution, Review, State, Unique};
+use tidegate_core::job::{
+    Job, OnConflict, Park, ParkScope, Priority, Resolution, Review, State, Unique, UniqueScope,
+};
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::retry::RetryPolicy;
+use tidegate_core::schedule::{BackfillRun, Pause, ScheduleSettings, ScheduleSpec, TickEntry, WaitingTick};
 use tidegate_core::time::Timestamp;
 
 /// A job to be enqueued. What is `None` comes from its kind.
@@ -65,6 +69,16 @@ impl NewJob {
             retry: None,
             unique: None,
             trace: None,
+        }
+    }
+
+    /// A job of a backfill: the only one of its date for a while.
+    pub fn of_backfill(id: JobId, kind: KindName, run: &BackfillRun, now: Timestamp) -> Self {
+        let scope = UniqueScope::PeriodMs(limits::BACKFILL_PERIOD_MS);
+        Self {
+            run_at: (run.delay_ms > 0).then(|| now.plus_ms(run.delay_ms)),
+            unique: Some(Unique { key: run.key.clone(), scope, on_conflict: OnConflict::Keep }),
+            ..Self::new(id, kind, run.payload.clone())
         }
     }
 }
@@ -416,6 +430,8 @@ pub struct Advanced {
     pub promoted: u64,
     /// Jobs taken from expired leases.
     pub rescued: u64,
+    /// Schedules that were looked at because something of them was due.
+    pub fired: u64,
     /// When there is something to do again.
     pub next_wakeup: Option<Timestamp>,
 }
@@ -516,4 +532,65 @@ impl Record {
     pub fn lives(&self, now: Timestamp) -> bool {
         self.expires.is_none_or(|at| at > now)
     }
+}
+
+/// Add a schedule or change it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PutSchedule {
+    /// Its name.
+    pub name: ScheduleName,
+    /// What it does, and when.
+    pub spec: ScheduleSpec,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What a put did to a schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScheduleChange {
+    /// It is new.
+    Created,
+    /// It has other settings than before.
+    Changed,
+    /// It is what it was.
+    Unchanged,
+}
+
+/// A schedule, and where it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScheduleView {
+    /// Its name.
+    pub name: ScheduleName,
+    /// Kind of its jobs.
+    pub kind: KindName,
+    /// Its settings.
+    pub settings: ScheduleSettings,
+    /// Since when there is this schedule.
+    pub created_at: Timestamp,
+    /// Ticks up to here are decided.
+    pub decided_until: Timestamp,
+    /// When its next tick is planned.
+    pub next: Option<Timestamp>,
+    /// Who paused it, while it is paused.
+    pub paused: Option<Pause>,
+    /// Ticks that are due and wait.
+    pub waiting: Vec<WaitingTick>,
+    /// Runs that are not finished.
+    pub open: Vec<TickEntry>,
+    /// The latest tick whose run has completed.
+    pub completed: Option<Timestamp>,
+    /// The last line of its ledger.
+    pub last: Option<TickEntry>,
+}
+
+/// Which lines of a ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TickQuery {
+    /// Whose.
+    pub name: ScheduleName,
+    /// With smaller numbers than this.
+    pub before: Option<u64>,
+    /// At most so many.
+    pub limit: usize,
 }

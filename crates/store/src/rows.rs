@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_core::failure::{Category, ErrorEntry};
 use tidegate_core::ids::{
-    JobId, KindName, LeaseId, ProcessId, QueueName, Seq, TenantId, UniqueKey, WorkerId,
+    JobId, KindName, LeaseId, ProcessId, QueueName, ScheduleName, Seq, TenantId, UniqueKey, WorkerId,
 };
 use tidegate_core::job::{DeadLetter, LogLine, Park, ParkScope, Progress, ScheduledBecause, State, Unique};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
@@ -13,6 +13,7 @@ pub use tidegate_core::leases::{KindId, TenantNo};
 use tidegate_core::payload::Payload;
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::retry::RetryPolicy;
+use tidegate_core::schedule::{ScheduleSpec, ScheduleState, TickEntry};
 use tidegate_core::time::Timestamp;
 
 use crate::Result;
@@ -57,6 +58,37 @@ pub struct JobExtra {
     /// Trace context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+    /// The schedule that it is a run of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<RunOf>,
+}
+
+/// Which tick of which schedule a job is the run of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunOf {
+    /// The schedule.
+    pub schedule: ScheduleName,
+    /// When the tick was planned.
+    pub planned: Timestamp,
+    /// Its line in the ledger.
+    pub no: u64,
+}
+
+/// Internal number of a schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ScheduleId(pub u32);
+
+/// A schedule as it was stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScheduleRow {
+    /// Its number.
+    pub id: ScheduleId,
+    /// Its name.
+    pub name: ScheduleName,
+    /// What it does, and when.
+    pub spec: ScheduleSpec,
+    /// Where it stands.
+    pub state: ScheduleState,
 }
 
 /// The part of a job that changes. Most jobs never have one: it appears at the first retry, snooze, stall, progress,
@@ -370,7 +402,30 @@ pub trait NameRows {
     fn drop_starts(&mut self, queue: QueueId, upto: Timestamp) -> Result<()>;
 }
 
-/// All rows of a store.
-pub trait Rows: JobRows + TimeRows + ClaimRows + NameRows {}
+/// Rows of schedules and of their ledgers.
+pub trait ScheduleRows {
+    /// Reads all schedules.
+    fn schedules(&mut self) -> Result<Vec<ScheduleRow>>;
+    /// Writes a schedule.
+    fn put_schedule(
+        &mut self,
+        id: ScheduleId,
+        name: &ScheduleName,
+        spec: &ScheduleSpec,
+        state: &ScheduleState,
+    ) -> Result<()>;
+    /// Writes where a stored schedule stands.
+    fn put_schedule_state(&mut self, id: ScheduleId, state: &ScheduleState) -> Result<()>;
+    /// Removes a schedule with its ledger.
+    fn delete_schedule(&mut self, id: ScheduleId) -> Result<()>;
+    /// Writes a line of the ledger, in place of the line with the same number, or of the one
+    /// [`MAX_TICKS_KEPT`](tidegate_core::limits::MAX_TICKS_KEPT) before it.
+    fn put_tick(&mut self, id: ScheduleId, entry: &TickEntry) -> Result<()>;
+    /// Lines of the ledger with numbers below `before`, newest first.
+    fn ticks(&mut self, id: ScheduleId, before: u64, limit: usize) -> Result<Vec<TickEntry>>;
+}
 
-impl<T: JobRows + TimeRows + ClaimRows + NameRows> Rows for T {}
+/// All rows of a store.
+pub trait Rows: JobRows + TimeRows + ClaimRows + NameRows + ScheduleRows {}
+
+impl<T: JobRows + TimeRows + ClaimRows + NameRows + ScheduleRows> Rows for T {}

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName};
+use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::schedule::TickEntry;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tokio::sync::oneshot;
@@ -13,8 +14,8 @@ use tokio::time::Instant;
 
 use crate::params::{
     Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Stood,
-    Totals,
+    NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, Shelf, Stood, TickQuery, Totals,
 };
 use crate::{Feed, Result, Signals};
 
@@ -87,10 +88,31 @@ pub trait Letters: Send + Sync {
     async fn resolve(&self, resolve: Resolve) -> Result<()>;
 }
 
+/// Schedules. Their ticks are fired by [`Upkeep::advance`] and by every claim.
+#[async_trait]
+pub trait Schedules: Send + Sync {
+    /// Adds a schedule or changes it.
+    async fn put_schedule(&self, put: PutSchedule) -> Result<ScheduleChange>;
+    /// Deletes a schedule and its ledger; jobs that it enqueued stay. False if there is none.
+    async fn delete_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<bool>;
+    /// Pauses a schedule: what comes until it is resumed is skipped.
+    async fn pause_schedule(&self, name: ScheduleName, by: String, now: Timestamp) -> Result<ScheduleView>;
+    /// Goes on with a schedule.
+    async fn resume_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<ScheduleView>;
+    /// Runs a schedule's job now, outside its times.
+    async fn run_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<JobId>;
+    /// All schedules, by name.
+    async fn schedules(&self) -> Result<Vec<ScheduleView>>;
+    /// One schedule.
+    async fn schedule(&self, name: ScheduleName) -> Result<Option<ScheduleView>>;
+    /// What the ledger of a schedule says, newest first.
+    async fn schedule_ticks(&self, query: TickQuery) -> Result<Vec<TickEntry>>;
+}
+
 /// What keeps the store in shape. Each call does a bounded amount of work.
 #[async_trait]
 pub trait Upkeep: Send + Sync {
-    /// Promotes due jobs, takes jobs from expired leases, ends parks.
+    /// Promotes due jobs, takes jobs from expired leases, ends parks, fires schedules.
     async fn advance(&self, now: Timestamp) -> Result<Advanced>;
     /// Deletes up to `limit` finished jobs that are past their retention. Returns how many.
     async fn prune(&self, limit: usize, now: Timestamp) -> Result<u64>;
@@ -129,7 +151,7 @@ pub(crate) async fn sleep_until(at: Option<Instant>) {
 
 /// A whole store.
 #[async_trait]
-pub trait Store: Jobs + Registry + Letters + Upkeep + Records {
+pub trait Store: Jobs + Registry + Letters + Schedules + Upkeep + Records {
     /// Where the store signals work and cancels.
     fn signals(&self) -> &Signals;
     /// What happened to jobs.

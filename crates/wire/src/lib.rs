@@ -24,6 +24,7 @@ mod problem;
 pub mod query;
 pub mod read;
 pub mod registry;
+pub mod schedules;
 #[cfg(feature = "openapi")]
 pub mod schema;
 pub mod settlements;

@@ -341,3 +341,127 @@ pub struct KindSettings {
     /// The API its jobs call.
     pub connector: Option<String>,
 }
+
+names!(
+    /// What becomes of a tick while an earlier run is not finished.
+    Overlap: "snake_case" {
+        /// It is skipped.
+        Skip,
+        /// It waits until that run is finished.
+        Queue,
+        /// It runs beside it.
+        Allow,
+    }
+);
+names!(
+    /// What a put did to a schedule.
+    ScheduleChange: "snake_case" {
+        /// It is new.
+        Created,
+        /// It has other settings than before.
+        Changed,
+        /// It is what it was.
+        Unchanged,
+    }
+);
+names!(
+    /// Why a tick was skipped.
+    SkipReason: "snake_case" {
+        /// Nobody was there to fire it, and it is not made up for.
+        Missed,
+        /// An earlier run was not finished.
+        Overlap,
+        /// The schedule was paused.
+        Paused,
+        /// The schedule was changed before it could run.
+        Edited,
+        /// A schedule that it waits for did not complete its run that day.
+        After,
+        /// As many runs or ticks wait already as may.
+        Full,
+        /// Its job was refused.
+        Refused,
+    }
+);
+
+/// What becomes of ticks that nobody was there to fire.
+#[derive(Debug, serde::Serialize, serde::Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Missed {
+    /// They are skipped.
+    Skip,
+    /// The newest of them runs.
+    RunOnce,
+    /// The newest of them run, up to this many.
+    RunAll(u32),
+}
+
+/// Settings of a schedule. Exactly one of `cron`, `every` and `at` says when.
+#[derive(Debug, serde::Serialize, serde::Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleSettings {
+    /// A cron expression: five fields, six with seconds first, or `@daily` and its kind.
+    #[schema(example = "1 0 * * *")]
+    pub cron: Option<String>,
+    /// An interval.
+    #[schema(example = "5m")]
+    pub every: Option<String>,
+    /// Once, at this time: with an offset, or by the clock of `zone`.
+    #[schema(example = "2026-12-24T18:00")]
+    pub at: Option<String>,
+    /// IANA name of the time zone whose clock counts; UTC if it is not named.
+    #[schema(example = "America/Sao_Paulo")]
+    pub zone: Option<String>,
+    /// One tick of the interval; the others are counted from it.
+    pub anchor: Option<String>,
+    /// What becomes of a tick while an earlier run is not finished.
+    #[schema(required = false)]
+    pub overlap: Overlap,
+    /// What becomes of ticks that nobody was there to fire.
+    #[schema(required = false)]
+    pub missed: Missed,
+    /// A tick that is late by more than this was missed; one minute if it is not named.
+    #[schema(example = "1m")]
+    pub grace: Option<String>,
+    /// Each run is put off by up to this, always by the same for the same tick.
+    #[schema(example = "30s")]
+    pub jitter: Option<String>,
+    /// Schedules whose run of the same day must have completed before.
+    #[schema(required = false)]
+    pub after: Vec<String>,
+    /// Payload of its jobs; `{}` if it is not named.
+    pub payload: Option<Json>,
+    /// Whose its jobs are.
+    pub tenant: Option<String>,
+    /// Group of its jobs.
+    pub group: Option<String>,
+    /// Priority of its jobs, if other than their kind's.
+    pub priority: Option<Priority>,
+    /// What it is for, in a sentence.
+    #[schema(required = false)]
+    pub description: String,
+}
+
+/// One job for each date of a range.
+#[derive(Debug, serde::Serialize, serde::Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Backfill {
+    /// Kind of the jobs.
+    #[schema(example = "daily-feature-aggregation")]
+    pub kind: String,
+    /// The first date.
+    #[schema(example = "2026-10-18")]
+    pub from: String,
+    /// The last date.
+    #[schema(example = "2026-11-14")]
+    pub to: String,
+    /// Time between two jobs; five seconds if it is not named.
+    #[schema(example = "5s")]
+    pub stagger: Option<String>,
+    /// Payload of the jobs, an object; each gets its date.
+    pub payload: Option<Json>,
+    /// Field of the payload that gets the date; `date` if it is not named.
+    pub field: Option<String>,
+    /// Dates that were filled under another label are filled again.
+    pub label: Option<String>,
+}

@@ -10,7 +10,8 @@ use tidegate_core::failure::Category;
 use tidegate_core::job::{OnConflict, Priority, Resolution, Review, ScheduledBecause, State, UniqueScope};
 use tidegate_core::registry::{KindSettings, Limiter, QueueSettings};
 use tidegate_core::retry::{Backoff, DeadReason, Jitter, RetryPolicy};
-use tidegate_store::params::EnqueueOutcome;
+use tidegate_core::schedule::{Backfill, Missed, Overlap, ScheduleSettings, SkipReason};
+use tidegate_store::params::{EnqueueOutcome, ScheduleChange};
 use tidegate_wire::schema;
 use utoipa::PartialSchema;
 
@@ -72,6 +73,21 @@ fn names_are_the_same() {
         EnqueueOutcome::Replaced,
         EnqueueOutcome::Hastened,
     ]);
+    same_names::<schema::Overlap, _>([Overlap::Skip, Overlap::Queue, Overlap::Allow]);
+    same_names::<schema::ScheduleChange, _>([
+        ScheduleChange::Created,
+        ScheduleChange::Changed,
+        ScheduleChange::Unchanged,
+    ]);
+    same_names::<schema::SkipReason, _>([
+        SkipReason::Missed,
+        SkipReason::Overlap,
+        SkipReason::Paused,
+        SkipReason::Edited,
+        SkipReason::After,
+        SkipReason::Full,
+        SkipReason::Refused,
+    ]);
     same_names::<schema::OnConflict, _>([OnConflict::Keep, OnConflict::Replace, OnConflict::Hasten]);
     same_names::<schema::Jitter, _>([Jitter::Full, Jitter::Equal, Jitter::PlusTenth, Jitter::None]);
 }
@@ -85,6 +101,16 @@ fn fields_are_the_same() {
         ..QueueSettings::default()
     });
     same_fields::<schema::KindSettings>(KindSettings::new("q".parse().unwrap()));
+    let all = json!({
+        "cron": "@daily", "every": "1m", "at": "2026-12-24T18:00", "zone": "UTC", "anchor": "2026-12-24T18:00Z",
+        "overlap": "skip", "missed": "skip", "grace": "1m", "jitter": "1s", "after": ["a"], "payload": {}, "tenant": "t",
+        "group": "g", "priority": "low", "description": "d",
+    });
+    same_fields::<schema::ScheduleSettings>(serde_json::from_value::<ScheduleSettings>(all).unwrap());
+    let all = json!({
+        "kind": "k", "from": "2026-10-18", "to": "2026-10-18", "stagger": "1s", "payload": {}, "field": "date", "label": "l",
+    });
+    same_fields::<schema::Backfill>(serde_json::from_value::<Backfill>(all).unwrap());
     let mut policy = RetryPolicy::standard();
     (policy.retry_on, policy.no_retry_on) = (vec!["a".into()], vec!["b".into()]);
     same_fields::<schema::RetryPolicy>(policy);
@@ -95,6 +121,10 @@ fn fields_are_the_same() {
 
 #[test]
 fn what_the_shape_reads_the_type_reads() {
+    for missed in [json!("skip"), json!("run_once"), json!({"run_all": 3})] {
+        assert_eq!(json!(serde_json::from_value::<schema::Missed>(missed.clone()).unwrap()), missed);
+        assert_eq!(json!(serde_json::from_value::<Missed>(missed.clone()).unwrap()), missed);
+    }
     for scope in [json!("pending"), json!("pending_or_running"), json!({"period_ms": 5})] {
         assert_eq!(json!(serde_json::from_value::<schema::UniqueScope>(scope.clone()).unwrap()), scope);
         assert_eq!(json!(serde_json::from_value::<UniqueScope>(scope.clone()).unwrap()), scope);

@@ -17,6 +17,7 @@ pub(crate) mod migrate;
 pub(crate) mod parks;
 pub(crate) mod queues;
 pub(crate) mod registry;
+pub(crate) mod schedules;
 pub(crate) mod serve;
 pub(crate) mod shell;
 pub(crate) mod show;

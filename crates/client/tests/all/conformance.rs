@@ -8,17 +8,21 @@ use async_trait::async_trait;
 use tidegate_client::{RemoteOptions, RemoteStore};
 use tidegate_conformance::kit::START;
 use tidegate_conformance::{Differs, Harness};
-use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName};
+use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::schedule::TickEntry;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_server::{Clock, ServerRoles};
 use tidegate_store::params::{
     Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
+    NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
 };
-use tidegate_store::{Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Signals, Store, Upkeep};
+use tidegate_store::{
+    Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Schedules, Signals, Store, Upkeep,
+};
 
 /// A remote store whose server lives by the time of whoever calls.
 struct Timed {
@@ -117,6 +121,41 @@ impl Letters for Timed {
     }
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
         self.at(resolve.now).resolve(resolve).await
+    }
+}
+
+#[async_trait]
+impl Schedules for Timed {
+    async fn put_schedule(&self, put: PutSchedule) -> Result<ScheduleChange> {
+        self.at(put.now).put_schedule(put).await
+    }
+
+    async fn delete_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<bool> {
+        self.at(now).delete_schedule(name, now).await
+    }
+
+    async fn pause_schedule(&self, name: ScheduleName, by: String, now: Timestamp) -> Result<ScheduleView> {
+        self.at(now).pause_schedule(name, by, now).await
+    }
+
+    async fn resume_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<ScheduleView> {
+        self.at(now).resume_schedule(name, now).await
+    }
+
+    async fn run_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<JobId> {
+        self.at(now).run_schedule(name, now).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleView>> {
+        self.remote.schedules().await
+    }
+
+    async fn schedule(&self, name: ScheduleName) -> Result<Option<ScheduleView>> {
+        self.remote.schedule(name).await
+    }
+
+    async fn schedule_ticks(&self, query: TickQuery) -> Result<Vec<TickEntry>> {
+        self.remote.schedule_ticks(query).await
     }
 }
 

@@ -3,17 +3,18 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq, TenantId, UniqueKey};
+use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, ScheduleName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, Park, ParkScope, State};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::schedule::{ScheduleSpec, ScheduleState, TickEntry};
 use tidegate_core::time::Timestamp;
 use tidegate_store::Result;
 use tidegate_store::machine::Position;
 use tidegate_store::memory::MemoryRows;
 use tidegate_store::rows::{
     ClaimRows, DoneRow, JobRow, JobRows, KindId, LeaseRow, LookUps, NameRows, Names, Reads, Scanned,
-    StateRow, TenantNo, TimeRows, UniqueRow,
+    ScheduleId, ScheduleRow, ScheduleRows, StateRow, TenantNo, TimeRows, UniqueRow,
 };
 
 use crate::kit::START;
@@ -333,5 +334,37 @@ impl NameRows for FarRows {
 
     fn drop_starts(&mut self, queue: QueueId, upto: Timestamp) -> Result<()> {
         self.write().rows.drop_starts(queue, upto)
+    }
+}
+
+impl ScheduleRows for FarRows {
+    fn schedules(&mut self) -> Result<Vec<ScheduleRow>> {
+        self.read(&[]).rows.schedules()
+    }
+
+    fn put_schedule(
+        &mut self,
+        id: ScheduleId,
+        name: &ScheduleName,
+        spec: &ScheduleSpec,
+        state: &ScheduleState,
+    ) -> Result<()> {
+        self.write().rows.put_schedule(id, name, spec, state)
+    }
+
+    fn put_schedule_state(&mut self, id: ScheduleId, state: &ScheduleState) -> Result<()> {
+        self.write().rows.put_schedule_state(id, state)
+    }
+
+    fn delete_schedule(&mut self, id: ScheduleId) -> Result<()> {
+        self.write().rows.delete_schedule(id)
+    }
+
+    fn put_tick(&mut self, id: ScheduleId, entry: &TickEntry) -> Result<()> {
+        self.write().rows.put_tick(id, entry)
+    }
+
+    fn ticks(&mut self, id: ScheduleId, before: u64, limit: usize) -> Result<Vec<TickEntry>> {
+        self.read(&[]).rows.ticks(id, before, limit)
     }
 }

@@ -1,18 +1,20 @@
 //! A flock as a store. Each operation says how many ways to the rows it may need, whatever the size of its batch.
 
 use async_trait::async_trait;
-use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, Seq};
+use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName, Seq};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::limits;
 use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::schedule::TickEntry;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::machine::Machine;
 use tidegate_store::params::{
     Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
+    NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
 };
-use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Signals, Store, Upkeep};
+use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep};
 
 use super::Flock;
 
@@ -138,6 +140,41 @@ impl Letters for Flock {
 
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
         self.with(Some(resolve.now), ONE_JOB, |m, now| m.resolve(Resolve { now, ..resolve }))
+    }
+}
+
+#[async_trait]
+impl Schedules for Flock {
+    async fn put_schedule(&self, put: PutSchedule) -> Result<ScheduleChange> {
+        self.with(Some(put.now), 0, |m, now| m.put_schedule(PutSchedule { now, ..put }))
+    }
+
+    async fn delete_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<bool> {
+        self.with(Some(now), 0, |m, now| m.delete_schedule(&name, now))
+    }
+
+    async fn pause_schedule(&self, name: ScheduleName, by: String, now: Timestamp) -> Result<ScheduleView> {
+        self.with(Some(now), 0, |m, now| m.pause_schedule(&name, by, now))
+    }
+
+    async fn resume_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<ScheduleView> {
+        self.with(Some(now), 0, |m, now| m.resume_schedule(&name, now))
+    }
+
+    async fn run_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<JobId> {
+        self.with(Some(now), 0, |m, now| m.run_schedule(&name, now))
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleView>> {
+        self.with(None, 0, |m, _| m.schedules())
+    }
+
+    async fn schedule(&self, name: ScheduleName) -> Result<Option<ScheduleView>> {
+        self.with(None, 0, |m, _| m.schedule(&name))
+    }
+
+    async fn schedule_ticks(&self, query: TickQuery) -> Result<Vec<TickEntry>> {
+        self.with(None, 1, |m, _| m.schedule_ticks(&query))
     }
 }
 

@@ -16,13 +16,15 @@ mod flaky {
     use async_trait::async_trait;
     use tidegate::store::params::{
         Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-        NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
+        NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
+        ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
     };
-    use tidegate::store::{Jobs, Letters, Records, Registry, Upkeep};
+    use tidegate::store::{Jobs, Letters, Records, Registry, Schedules, Upkeep};
     use tidegate::{JobId, JobView, KindName, KindSettings, ParkScope, Priority, QueueName, QueueSettings};
     use tidegate::{State, Timestamp, Why};
-    use tidegate_core::ids::LeaseId;
+    use tidegate_core::ids::{LeaseId, ScheduleName};
     use tidegate_core::job::Park;
+    use tidegate_core::schedule::TickEntry;
 
     use super::*;
 
@@ -161,6 +163,46 @@ mod flaky {
 
         async fn resolve(&self, resolve: Resolve) -> Result<()> {
             self.inner.resolve(resolve).await
+        }
+    }
+
+    #[async_trait]
+    impl Schedules for Flaky {
+        async fn put_schedule(&self, put: PutSchedule) -> Result<ScheduleChange> {
+            self.inner.put_schedule(put).await
+        }
+
+        async fn delete_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<bool> {
+            self.inner.delete_schedule(name, now).await
+        }
+
+        async fn pause_schedule(
+            &self,
+            name: ScheduleName,
+            by: String,
+            now: Timestamp,
+        ) -> Result<ScheduleView> {
+            self.inner.pause_schedule(name, by, now).await
+        }
+
+        async fn resume_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<ScheduleView> {
+            self.inner.resume_schedule(name, now).await
+        }
+
+        async fn run_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<JobId> {
+            self.inner.run_schedule(name, now).await
+        }
+
+        async fn schedules(&self) -> Result<Vec<ScheduleView>> {
+            self.inner.schedules().await
+        }
+
+        async fn schedule(&self, name: ScheduleName) -> Result<Option<ScheduleView>> {
+            self.inner.schedule(name).await
+        }
+
+        async fn schedule_ticks(&self, query: TickQuery) -> Result<Vec<TickEntry>> {
+            self.inner.schedule_ticks(query).await
         }
     }
 

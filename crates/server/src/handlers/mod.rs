@@ -10,5 +10,6 @@ pub(crate) mod kinds;
 pub(crate) mod meta;
 pub(crate) mod parks;
 pub(crate) mod queues;
+pub(crate) mod schedules;
 pub(crate) mod work;
 pub(crate) mod workers;

@@ -6,8 +6,11 @@ use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq, TenantId, Uni
 use tidegate_core::job::{DeadLetter, Park};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::schedule::{ScheduleState, TickEntry};
 use tidegate_core::time::Timestamp;
-use tidegate_store::rows::{DoneRow, JobRow, KindId, LeaseRow, StateRow, TenantNo, UniqueRow};
+use tidegate_store::rows::{
+    DoneRow, JobRow, KindId, LeaseRow, ScheduleId, ScheduleRow, StateRow, TenantNo, UniqueRow,
+};
 
 /// A write that keeps its place among the others of its kind.
 #[derive(Debug)]
@@ -46,6 +49,12 @@ pub(crate) struct Gathered {
     pub(super) lanes: BTreeMap<LaneId, Option<LaneKey>>,
     pub(super) tenants: BTreeMap<TenantNo, Option<TenantId>>,
     pub(super) names: Vec<NameWrite>,
+    /// `None`: gone.
+    pub(super) schedules: BTreeMap<ScheduleId, Option<ScheduleRow>>,
+    /// Of schedules that are in the table already.
+    pub(super) schedule_states: BTreeMap<ScheduleId, ScheduleState>,
+    /// By schedule and slot.
+    pub(super) ticks: BTreeMap<(ScheduleId, u64), TickEntry>,
 }
 
 impl Gathered {
@@ -66,6 +75,9 @@ impl Gathered {
             && self.lanes.is_empty()
             && self.tenants.is_empty()
             && self.names.is_empty()
+            && self.schedules.is_empty()
+            && self.schedule_states.is_empty()
+            && self.ticks.is_empty()
     }
 
     pub(super) fn new_job(&self, seq: Seq) -> Option<&JobRow> {

@@ -96,16 +96,20 @@ impl NameRows for PgRows {
 }
 
 impl PgRows {
-    fn all<T>(&mut self, sql: Sql, read: impl Fn(&Row) -> Result<T>) -> Result<Vec<T>> {
+    pub(super) fn all<T>(&mut self, sql: Sql, read: impl Fn(&Row) -> Result<T>) -> Result<Vec<T>> {
         self.query(sql, &[])?.iter().map(read).collect()
     }
 }
 
-fn name<T, E: std::fmt::Display>(row: &Row, index: usize, make: fn(String) -> Result<T, E>) -> Result<T> {
+pub(super) fn name<T, E: std::fmt::Display>(
+    row: &Row,
+    index: usize,
+    make: fn(String) -> Result<T, E>,
+) -> Result<T> {
     make(column(row, index)?).map_err(|e| corrupt("a name", e))
 }
 
-fn json<T: DeserializeOwned>(row: &Row, index: usize, what: &str) -> Result<T> {
+pub(super) fn json<T: DeserializeOwned>(row: &Row, index: usize, what: &str) -> Result<T> {
     serde_json::from_str(column(row, index)?).map_err(|e| corrupt(what, e))
 }
 

@@ -23,19 +23,21 @@ const BYTES: usize = 16 << 20;
 /// Rows from which on they are copied, which takes one more round trip and less work of the server for each.
 pub(crate) const COPY_FROM: usize = 100;
 
-type Requests<'a> = Vec<Request<'a, ()>>;
+pub(super) type Requests<'a> = Vec<Request<'a, ()>>;
 
 macro_rules! send {
     ($link:ident, $requests:ident, $sql:expr, $($param:ident),+) => {
         $requests.push(Box::pin(async move { $link.execute($sql, &[$(&$param),+]).await.map(drop) }))
     };
 }
+pub(super) use send;
 
 impl Gathered {
     /// The statements that write everything.
     pub(super) fn requests<'a>(&'a self, link: &'a Link) -> Result<Requests<'a>> {
         let mut requests: Requests<'a> = vec![];
         self.send_names(link, &mut requests)?;
+        self.send_schedules(link, &mut requests)?;
         self.send_jobs(link, &mut requests)?;
         self.send_times(link, &mut requests)?;
         self.send_claims(link, &mut requests);

@@ -89,7 +89,7 @@ impl SqliteRows {
         Ok(())
     }
 
-    fn all<T>(&mut self, text: &str, read: impl Fn(&Row<'_>) -> Result<T>) -> Result<Vec<T>> {
+    pub(super) fn all<T>(&mut self, text: &str, read: impl Fn(&Row<'_>) -> Result<T>) -> Result<Vec<T>> {
         let mut statement = self.conn.prepare_cached(text).or_store()?;
         let mut rows = statement.query([]).or_store()?;
         let mut found = vec![];
@@ -104,7 +104,7 @@ fn scope_text(scope: &ParkScope) -> Result<String> {
     serde_json::to_string(scope).map_err(|e| corrupt("a park", e))
 }
 
-fn name<T, E: std::fmt::Display>(
+pub(super) fn name<T, E: std::fmt::Display>(
     row: &Row<'_>,
     column: usize,
     make: fn(String) -> Result<T, E>,
@@ -112,7 +112,7 @@ fn name<T, E: std::fmt::Display>(
     make(row.get(column).or_store()?).map_err(|e| corrupt("a name", e))
 }
 
-fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize, what: &str) -> Result<T> {
+pub(super) fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize, what: &str) -> Result<T> {
     let text = row.get_ref(column).or_store()?;
     let text = text.as_str().map_err(|e| corrupt(what, e))?;
     serde_json::from_str(text).map_err(|e| corrupt(what, e))

@@ -10,13 +10,16 @@
 //! - Times are those of the machine that made the change: [`Change::Now`] comes before what happened at that time.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tidegate_core::ids::{JobId, KindName, LeaseId, ProcessId, QueueName, Seq, TenantId, WorkerId};
+use tidegate_core::ids::{
+    JobId, KindName, LeaseId, ProcessId, QueueName, ScheduleName, Seq, TenantId, WorkerId,
+};
 use tidegate_core::job::{Park, ParkScope, State};
 use tidegate_core::lanes::{Exclusive, LaneId, LaneKey, QueueId};
 use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::schedule::{ScheduleSpec, ScheduleState};
 use tidegate_core::time::Timestamp;
 
-use crate::rows::{KindId, TenantNo};
+use crate::rows::{KindId, ScheduleId, TenantNo};
 use crate::{Error, Result};
 
 /// One change of a machine's memory.
@@ -113,6 +116,30 @@ pub enum Change {
     Admitted(Seq, u32),
     /// A gate has refused this scope to a running job, which comes back then.
     Refused(Seq, Timestamp, Box<ParkScope>),
+    /// A schedule was added or changed.
+    Schedule(Box<ScheduleNamed>),
+    /// A schedule stands here now.
+    ScheduleState {
+        /// Which.
+        id: ScheduleId,
+        /// Where.
+        #[serde(with = "as_json")]
+        state: Box<ScheduleState>,
+    },
+    /// A schedule is gone.
+    ScheduleGone(ScheduleId),
+}
+
+/// A schedule with its number.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "as in the rows")]
+pub struct ScheduleNamed {
+    pub id: ScheduleId,
+    pub name: ScheduleName,
+    #[serde(with = "as_json")]
+    pub spec: ScheduleSpec,
+    #[serde(with = "as_json")]
+    pub state: ScheduleState,
 }
 
 /// A queue with its number.
@@ -396,6 +423,9 @@ mod tests {
             Change::Buried { .. } => 26,
             Change::Admitted(..) => 27,
             Change::Refused(..) => 28,
+            Change::Schedule(_) => 29,
+            Change::ScheduleState { .. } => 30,
+            Change::ScheduleGone(_) => 31,
         }
     }
 
@@ -423,6 +453,14 @@ mod tests {
         let queue_named = QueueNamed { id: queue, name: name.clone(), settings: QueueSettings::default() };
         let kind_named =
             KindNamed { id: kind, name: KindName::new("k").unwrap(), settings: KindSettings::new(name) };
+        let state = ScheduleState::new(at);
+        let settings = tidegate_core::schedule::ScheduleSettings::cron("@daily", "UTC");
+        let schedule = ScheduleNamed {
+            id: ScheduleId(4),
+            name: ScheduleName::new("s").unwrap(),
+            spec: ScheduleSpec { kind: KindName::new("k").unwrap(), settings },
+            state: state.clone(),
+        };
         vec![
             Change::Now(at),
             Change::Rebased(at),
@@ -453,6 +491,9 @@ mod tests {
             Change::Buried { face: Face { id, queue, kind, tenant }, code: "TG2004".into() },
             Change::Admitted(seq, 3),
             Change::Refused(seq, at, Box::new(scope)),
+            Change::Schedule(Box::new(schedule)),
+            Change::ScheduleState { id: ScheduleId(4), state: Box::new(state) },
+            Change::ScheduleGone(ScheduleId(4)),
         ]
     }
 
@@ -468,7 +509,7 @@ mod tests {
 
     #[test]
     fn a_change_of_a_newer_version_is_an_error() {
-        assert!(decode(&[1, 29]).is_err());
+        assert!(decode(&[1, 32]).is_err());
         assert!(decode(&[1]).is_err(), "cut off");
     }
 

@@ -42,6 +42,7 @@ impl<R: Rows> Machine<R> {
         let done = DoneRow { queue, state: State::Cancelled, at: now, attempt, result: None, letter: None };
         self.rows.insert_done(seq, &done)?;
         self.change(Change::Cancelled(Face { id: row.id, queue, kind: row.kind, tenant: row.tenant }))?;
+        self.run_ended(seq, State::Cancelled, now)?;
         Ok(CancelReply::Cancelled)
     }
 

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_core::ids::{KindName, LeaseId, QueueName, Seq, TenantId};
+use tidegate_core::ids::{KindName, LeaseId, QueueName, ScheduleName, Seq, TenantId};
 use tidegate_core::job::Park;
 use tidegate_core::lanes::{Exclusive, LaneId, LaneKey, QueueId, Shares, Window};
 use tidegate_core::leases::{Lease, Running};
 use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::schedule::{ScheduleSpec, ScheduleState};
 use tidegate_core::time::Timestamp;
 
 use super::Machine;
-use crate::rows::{KindId, Rows, TenantNo};
+use super::timetable::Scheduled;
+use crate::rows::{KindId, Rows, ScheduleId, TenantNo};
 
 /// Sets and counts of a machine, in order. Machines that followed the same changes have the same digest, and so has one
 /// that was rebuilt from their rows. Virtual times, ages and rates are not in it: a rebuild begins them anew.
@@ -26,6 +28,8 @@ pub struct Digest {
     with_state: Vec<Seq>,
     tenant_ready: BTreeMap<(QueueId, TenantNo), u64>,
     next_due: Option<Timestamp>,
+    schedules: BTreeMap<ScheduleId, (ScheduleName, ScheduleSpec, ScheduleState)>,
+    next_tick: Option<(Timestamp, ScheduleId)>,
 }
 
 impl Eq for Digest {}
@@ -94,6 +98,8 @@ impl<R: Rows> Machine<R> {
             let jobs = known.tenant_jobs.get(&no).copied().unwrap_or(0);
             (no, TenantDigest { name: name.clone(), jobs })
         };
+        let schedule =
+            |(id, s): (ScheduleId, &Scheduled)| (id, (s.name.clone(), (*s.spec).clone(), s.state.clone()));
         let mut with_state: Vec<Seq> = known.with_state.iter().copied().collect();
         with_state.sort_unstable();
         Digest {
@@ -107,6 +113,8 @@ impl<R: Rows> Machine<R> {
             with_state,
             tenant_ready: known.tenant_ready.iter().map(|(key, n)| (*key, *n)).collect(),
             next_due: known.next_due,
+            schedules: known.timetable.all().map(schedule).collect(),
+            next_tick: known.timetable.next(),
         }
     }
 

@@ -17,9 +17,9 @@ use crate::{Error, Result};
 
 /// A job that passed every check.
 pub(super) struct Checked {
-    kind: KindId,
-    lane: LaneKey,
-    timeout_ms: i64,
+    pub(super) kind: KindId,
+    pub(super) lane: LaneKey,
+    pub(super) timeout_ms: i64,
     /// When it may run, if that is ahead.
     later: Option<Timestamp>,
     /// The stored job with the same id, which is the same job.
@@ -235,6 +235,7 @@ impl<R: Rows> Machine<R> {
                 retry: job.retry,
                 recovered_from: None,
                 trace: job.trace,
+                schedule: None,
             })
         });
         let row = JobRow {

@@ -73,6 +73,9 @@ impl<R: Rows> Machine<R> {
         };
         let new = self.next_seq()?;
         self.insert(new, &row, false)?;
+        if let Some(run) = row.extra.as_ref().and_then(|extra| extra.schedule.as_ref()) {
+            self.run_recovered(run, new, recover.new_id, now)?;
+        }
         letter.recovered_as = Some(recover.new_id);
         letter.review = Review::ManualResolved;
         letter.resolution = Some(Resolution::Recovered);

@@ -20,8 +20,9 @@ use super::PendingSignals;
 use super::change::{self, Change, Leased};
 use super::counts::Counts;
 use super::names::NameBook;
+use super::timetable::Timetable;
 use crate::feed::{Happened, JobEvent};
-use crate::rows::TenantNo;
+use crate::rows::{ScheduleId, TenantNo};
 use crate::{Error, Result};
 
 /// What a machine knows without looking at its rows.
@@ -32,6 +33,7 @@ pub(super) struct Known {
     pub(super) lanes: Lanes,
     pub(super) leases: Leases,
     pub(super) names: NameBook,
+    pub(super) timetable: Timetable,
     /// Jobs that have a state row.
     pub(super) with_state: HashSet<Seq>,
     pub(super) counts: HashMap<QueueId, Counts>,
@@ -251,8 +253,25 @@ impl Memory {
                     self.count(*queue, *state, false)?;
                 }
             }
+            Change::Schedule(schedule) => {
+                let before = known.timetable.next();
+                known.timetable.put(schedule.id, &schedule.name, &schedule.spec, &schedule.state);
+                self.alarm(before);
+            }
+            Change::ScheduleState { id, state } => {
+                let before = known.timetable.next();
+                must(known.timetable.set_state(*id, state), "a schedule is missing")?;
+                self.alarm(before);
+            }
+            Change::ScheduleGone(id) => must(known.timetable.remove(*id), "a schedule is missing")?,
         }
         Ok(())
+    }
+
+    /// Sleepers must set their alarm anew if a schedule is to be looked at earlier than any was before.
+    fn alarm(&mut self, before: Option<(Timestamp, ScheduleId)>) {
+        let next = self.known.timetable.next();
+        self.signals.work |= next.is_some_and(|(at, _)| before.is_none_or(|(before, _)| at < before));
     }
 
     fn count(&mut self, queue: QueueId, state: State, up: bool) -> Result<()> {

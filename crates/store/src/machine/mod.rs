@@ -21,6 +21,7 @@ mod claim;
 mod control;
 mod counts;
 mod digest;
+mod draft;
 mod enqueue;
 mod follow;
 mod hints;
@@ -29,8 +30,11 @@ mod memory;
 mod names;
 mod recover;
 mod registry;
+mod runs;
+mod schedules;
 mod settle;
 pub mod standing;
+mod timetable;
 mod upkeep;
 mod view;
 
@@ -44,8 +48,8 @@ use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
 pub use self::change::{
-    Because, Change, Face, Fate, Ids, KindNamed, Leased, LeasedJob, Place, QueueNamed, StoredJobs, decode,
-    encode,
+    Because, Change, Face, Fate, Ids, KindNamed, Leased, LeasedJob, Place, QueueNamed, ScheduleNamed,
+    StoredJobs, decode, encode,
 };
 pub use self::digest::Digest;
 pub use self::follow::Position;
@@ -134,9 +138,13 @@ impl<R: Rows> Machine<R> {
         self.memory.leases.running(ticket.seq).is_some_and(|running| running.lease == ticket.lease)
     }
 
-    /// Whether time alone has something to do by now: jobs that are due, leases that have ended.
+    /// Whether time alone has something to do by now: jobs that are due, leases that have ended, ticks of schedules.
     pub fn has_something_due(&self, now: Timestamp) -> bool {
-        [self.memory.next_due, self.memory.leases.next_expiry()].into_iter().flatten().any(|at| at <= now)
+        let tick = self.memory.timetable.next().map(|(at, _)| at);
+        [self.memory.next_due, self.memory.leases.next_expiry(), tick]
+            .into_iter()
+            .flatten()
+            .any(|at| at <= now)
     }
 
     /// What to signal after the commit; empty until the next operation.
@@ -255,6 +263,7 @@ impl<R: Rows> Machine<R> {
     fn delete(&mut self, seq: Seq, finished: Option<(QueueId, State)>) -> Result<()> {
         let (lane, tenant) = self.lane_and_tenant(seq)?;
         let moved = self.state_of(seq)?.lane;
+        self.run_ended(seq, State::Cancelled, self.last_now)?;
         self.rows.delete_job(seq)?;
         self.change(Change::Deleted { seq, lane, moved, tenant, finished })?;
         for lane in [Some(lane), moved].into_iter().flatten() {

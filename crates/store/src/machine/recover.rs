@@ -11,8 +11,9 @@ use tidegate_core::time::Timestamp;
 
 use super::memory::{Known, Memory};
 use super::names::NameBook;
+use super::timetable::Timetable;
 use super::{Machine, exclusive};
-use crate::rows::{LeaseRow, Names, Reads, Rows, Scanned, StateRow, Stored};
+use crate::rows::{LeaseRow, Names, Reads, Rows, Scanned, ScheduleRow, StateRow, Stored};
 use crate::{Error, Result};
 
 impl<R: Rows> Machine<R> {
@@ -28,6 +29,7 @@ impl<R: Rows> Machine<R> {
             lanes: Lanes::default(),
             leases: Leases::default(),
             names: NameBook::default(),
+            timetable: Timetable::default(),
             with_state: HashSet::new(),
             counts: HashMap::new(),
             tenant_ready: HashMap::new(),
@@ -39,6 +41,9 @@ impl<R: Rows> Machine<R> {
         };
         restore_names(&mut known, &mut rows, names)?;
         restore_jobs(&mut known, &mut rows, leases)?;
+        for ScheduleRow { id, name, spec, state } in rows.schedules()? {
+            known.timetable.put(id, &name, &spec, &state);
+        }
         Ok(Self {
             rows,
             memory: Memory::new(known),

@@ -136,6 +136,7 @@ impl<R: Rows> Machine<R> {
         self.rows
             .insert_done(seq, &DoneRow { queue, state, at: now, attempt: running.attempt, result, letter })?;
         self.let_go(Ticket { lease: running.lease, seq }, fate)?;
+        self.run_ended(seq, state, now)?;
         Ok(Settled::Applied(state))
     }
 

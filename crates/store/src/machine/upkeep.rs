@@ -13,7 +13,7 @@ use crate::params::{Advanced, Erase, Erased};
 use crate::rows::Rows;
 
 impl<R: Rows> Machine<R> {
-    /// Ends parks, takes jobs from expired leases, promotes due jobs.
+    /// Ends parks, takes jobs from expired leases, promotes due jobs, fires schedules.
     pub fn advance(&mut self, now: Timestamp) -> Result<Advanced> {
         let now = self.tick(now)?;
         for park in self.memory.lanes.ended_parks(now) {
@@ -24,9 +24,11 @@ impl<R: Rows> Machine<R> {
         }
         let rescued = self.rescue(now)?;
         let promoted = self.promote(now)?;
+        let fired = self.fire(now)?;
         let known = &self.memory;
-        let times = [known.lanes.next_wakeup(&[], now), known.next_due, known.leases.next_expiry()];
-        Ok(Advanced { promoted, rescued, next_wakeup: times.into_iter().flatten().min() })
+        let tick = known.timetable.next().map(|(at, _)| at);
+        let times = [known.lanes.next_wakeup(&[], now), known.next_due, known.leases.next_expiry(), tick];
+        Ok(Advanced { promoted, rescued, fired, next_wakeup: times.into_iter().flatten().min() })
     }
 
     fn rescue(&mut self, now: Timestamp) -> Result<u64> {

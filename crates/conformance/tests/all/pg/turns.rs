@@ -7,17 +7,19 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName};
+use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, ScheduleName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::schedule::TickEntry;
 use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::params::{
     Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
+    NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
 };
-use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Signals, Store, Upkeep};
+use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep};
 
 /// The stores.
 pub(crate) struct Turns {
@@ -152,6 +154,42 @@ impl Letters for Turns {
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
         let resolve = Resolve { now: self.at(resolve.now), ..resolve };
         self.one().resolve(resolve).await
+    }
+}
+
+#[async_trait]
+impl Schedules for Turns {
+    async fn put_schedule(&self, put: PutSchedule) -> Result<ScheduleChange> {
+        let put = PutSchedule { now: self.at(put.now), ..put };
+        self.one().put_schedule(put).await
+    }
+
+    async fn delete_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<bool> {
+        self.one().delete_schedule(name, self.at(now)).await
+    }
+
+    async fn pause_schedule(&self, name: ScheduleName, by: String, now: Timestamp) -> Result<ScheduleView> {
+        self.one().pause_schedule(name, by, self.at(now)).await
+    }
+
+    async fn resume_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<ScheduleView> {
+        self.one().resume_schedule(name, self.at(now)).await
+    }
+
+    async fn run_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<JobId> {
+        self.one().run_schedule(name, self.at(now)).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleView>> {
+        self.one().schedules().await
+    }
+
+    async fn schedule(&self, name: ScheduleName) -> Result<Option<ScheduleView>> {
+        self.one().schedule(name).await
+    }
+
+    async fn schedule_ticks(&self, query: TickQuery) -> Result<Vec<TickEntry>> {
+        self.one().schedule_ticks(query).await
     }
 }
 

@@ -4,17 +4,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use tidegate_core::codes;
-use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName};
+use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, ScheduleName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::schedule::TickEntry;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::params::{
     Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
+    NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
 };
 use tidegate_store::{
-    Error, Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Signals, Store, Upkeep,
+    Error, Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Schedules, Signals, Store, Upkeep,
 };
 
 #[derive(Default)]
@@ -123,6 +125,41 @@ impl Letters for FaultyStore {
     }
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
         self.there()?.resolve(resolve).await
+    }
+}
+
+#[async_trait]
+impl Schedules for FaultyStore {
+    async fn put_schedule(&self, put: PutSchedule) -> Result<ScheduleChange> {
+        self.there()?.put_schedule(put).await
+    }
+
+    async fn delete_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<bool> {
+        self.there()?.delete_schedule(name, now).await
+    }
+
+    async fn pause_schedule(&self, name: ScheduleName, by: String, now: Timestamp) -> Result<ScheduleView> {
+        self.there()?.pause_schedule(name, by, now).await
+    }
+
+    async fn resume_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<ScheduleView> {
+        self.there()?.resume_schedule(name, now).await
+    }
+
+    async fn run_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<JobId> {
+        self.there()?.run_schedule(name, now).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleView>> {
+        self.there()?.schedules().await
+    }
+
+    async fn schedule(&self, name: ScheduleName) -> Result<Option<ScheduleView>> {
+        self.there()?.schedule(name).await
+    }
+
+    async fn schedule_ticks(&self, query: TickQuery) -> Result<Vec<TickEntry>> {
+        self.there()?.schedule_ticks(query).await
     }
 }
 

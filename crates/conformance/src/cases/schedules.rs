@@ -1,0 +1,467 @@
+//! Schedules: every tick is fired once, or skipped with a reason.
+
+use tidegate_core::codes::{self, Code};
+use tidegate_core::failure::Category;
+use tidegate_core::ids::{JobId, ScheduleName};
+use tidegate_core::job::State;
+use tidegate_core::limits;
+use tidegate_core::schedule::{
+    Decided, Missed, Overlap, ScheduleSettings, ScheduleSpec, SkipReason, TickEntry,
+};
+use tidegate_core::time::Timestamp;
+use tidegate_store::params::{
+    Claim, ClaimedJob, Erase, PutSchedule, Recover, Recovered, ScheduleChange, ScheduleView, TickQuery,
+};
+
+use crate::kit::{START, World, kind, tenant};
+
+const MINUTE: i64 = 60_000;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+
+fn refused<T: std::fmt::Debug>(reply: tidegate_store::Result<T>, code: Code) {
+    assert_eq!(crate::kit::refused(reply), code);
+}
+
+fn name(text: &str) -> ScheduleName {
+    ScheduleName::new(text).expect("a name")
+}
+
+async fn put(w: &World, schedule: &str, settings: ScheduleSettings) -> ScheduleChange {
+    let spec = ScheduleSpec { kind: kind("k"), settings };
+    let put = PutSchedule { name: name(schedule), spec, now: w.now };
+    w.store().put_schedule(put).await.expect("the schedule is accepted")
+}
+
+async fn view(w: &World, schedule: &str) -> ScheduleView {
+    w.store().schedule(name(schedule)).await.expect("it is answered").expect("it is there")
+}
+
+/// The ledger, oldest first.
+async fn ledger(w: &World, schedule: &str) -> Vec<TickEntry> {
+    let query = TickQuery { name: name(schedule), before: None, limit: 1_000 };
+    let mut lines = w.store().schedule_ticks(query).await.expect("it is answered");
+    lines.reverse();
+    lines
+}
+
+/// Time passes, and somebody looks.
+async fn pass(w: &mut World, ms: i64) {
+    w.pass(ms);
+    w.store().advance(w.now).await.expect("upkeep is possible");
+}
+
+/// Claims what there is, and holds it for an hour.
+async fn hold(w: &World) -> Vec<ClaimedJob> {
+    let claim = Claim { lease_ms: HOUR, ..w.claim_on(&["q"], 10) };
+    w.claim_with(claim).await.jobs
+}
+
+async fn hold_one(w: &World) -> ClaimedJob {
+    let mut jobs = hold(w).await;
+    assert_eq!(jobs.len(), 1);
+    jobs.pop().expect("there is one")
+}
+
+fn fired(entry: &TickEntry) -> Option<(Timestamp, JobId)> {
+    match &entry.what {
+        Decided::Fired { job, .. } => Some((entry.planned, *job)),
+        Decided::Skipped { .. } => None,
+    }
+}
+
+fn skipped(entry: &TickEntry) -> Option<(Timestamp, SkipReason, Option<u64>)> {
+    match &entry.what {
+        Decided::Fired { .. } => None,
+        Decided::Skipped { reason, count, .. } => Some((entry.planned, *reason, *count)),
+    }
+}
+
+/// The next full minute after the beginning: it is 02:13:20.
+const FIRST: Timestamp = Timestamp(START.0 + 40_000);
+
+fn minute(n: i64) -> Timestamp {
+    FIRST.plus_ms(n * MINUTE)
+}
+
+pub async fn a_tick_is_fired_once_when_its_time_has_come(w: &mut World) {
+    assert_eq!(put(w, "s", ScheduleSettings::cron("* * * * *", "UTC")).await, ScheduleChange::Created);
+    assert_eq!(view(w, "s").await.next, Some(FIRST));
+    pass(w, 39_999).await;
+    assert!(ledger(w, "s").await.is_empty(), "a moment too early");
+    pass(w, 1).await;
+    pass(w, 0).await;
+    w.restart().await;
+    pass(w, 5_000).await;
+    let lines = ledger(w, "s").await;
+    assert_eq!(lines.len(), 1);
+    let (planned, job) = fired(&lines[0]).expect("it was fired");
+    assert_eq!((planned, lines[0].at, lines[0].no), (FIRST, FIRST, 0));
+    assert_eq!(view(w, "s").await.next, Some(minute(1)));
+    let claimed = w.claim(10).await;
+    assert_eq!(claimed.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [job]);
+    assert_eq!(claimed.jobs[0].payload.as_str(), "{}");
+    w.pass(1_000);
+    w.finish(&claimed.jobs[0]).await;
+    let Decided::Fired { late_ms: 0, by_hand: false, ended: Some(ended), .. } =
+        ledger(w, "s").await[0].what.clone()
+    else {
+        panic!("{:?}", ledger(w, "s").await);
+    };
+    assert_eq!((ended.state, ended.at), (State::Completed, w.now));
+    assert_eq!(view(w, "s").await.completed, Some(FIRST));
+}
+
+pub async fn a_claim_fires_what_is_due(w: &mut World) {
+    put(w, "s", ScheduleSettings::every("1m")).await;
+    w.pass(40_000);
+    let job = w.claim_one().await;
+    assert_eq!(fired(&ledger(w, "s").await[0]).map(|(_, id)| id), Some(job.id));
+}
+
+pub async fn the_store_says_when_the_next_tick_comes(w: &mut World) {
+    let next = |w: &World| {
+        let (store, now) = (w.store(), w.now);
+        async move { store.advance(now).await.expect("upkeep is possible").next_wakeup }
+    };
+    assert_eq!(next(w).await, None);
+    put(w, "s", ScheduleSettings { jitter: Some("30s".into()), ..ScheduleSettings::every("1h") }).await;
+    let at = next(w).await.expect("there is something to wake up for");
+    let planned = view(w, "s").await.next.expect("there is a next tick");
+    assert!((0..30_000).contains(&at.since(planned)), "{at} for {planned}");
+    w.store().pause_schedule(name("s"), "me".into(), w.now).await.expect("it can be paused");
+    assert_eq!(next(w).await, None, "a paused schedule costs nothing");
+}
+
+pub async fn a_tick_during_a_run_is_skipped_unless_asked_otherwise(w: &mut World) {
+    put(w, "s", ScheduleSettings::every("1m")).await;
+    pass(w, 40_000).await;
+    pass(w, MINUTE).await;
+    let running = hold_one(w).await;
+    pass(w, MINUTE).await;
+    assert!(w.claim(10).await.jobs.is_empty());
+    w.finish(&running).await;
+    pass(w, MINUTE).await;
+    let lines = ledger(w, "s").await;
+    assert_eq!(lines.len(), 4);
+    assert_eq!(skipped(&lines[1]), Some((minute(1), SkipReason::Overlap, Some(1))), "it waited");
+    assert_eq!(skipped(&lines[2]), Some((minute(2), SkipReason::Overlap, Some(1))), "it ran");
+    assert!(fired(&lines[3]).is_some());
+    let Decided::Skipped { note, .. } = &lines[2].what else { panic!() };
+    assert!(note.contains(&running.id.to_string()), "{note}");
+}
+
+pub async fn a_tick_during_a_run_can_wait_for_its_end(w: &mut World) {
+    put(w, "s", ScheduleSettings { overlap: Overlap::Queue, ..ScheduleSettings::every("1m") }).await;
+    pass(w, 40_000).await;
+    let first = hold_one(w).await;
+    pass(w, MINUTE).await;
+    pass(w, MINUTE).await;
+    assert!(w.claim(10).await.jobs.is_empty());
+    assert_eq!(view(w, "s").await.waiting.len(), 2);
+    w.restart().await;
+    w.finish(&first).await;
+    // In the same commit, one of those that wait.
+    let second = w.claim(10).await;
+    assert_eq!(second.jobs.len(), 1);
+    w.fail(&second.jobs[0], Category::InvalidInput).await;
+    let third = w.claim_one().await;
+    w.finish(&third).await;
+    assert!(w.claim(10).await.jobs.is_empty());
+    let planned: Vec<_> = ledger(w, "s").await.iter().filter_map(fired).map(|(at, _)| at).collect();
+    assert_eq!(planned, [minute(0), minute(1), minute(2)]);
+}
+
+pub async fn runs_can_overlap_up_to_a_bound(w: &mut World) {
+    put(w, "s", ScheduleSettings { overlap: Overlap::Allow, ..ScheduleSettings::every("1s") }).await;
+    for _ in 0..limits::MAX_OPEN_RUNS + 3 {
+        pass(w, 1_000).await;
+    }
+    let lines = ledger(w, "s").await;
+    assert_eq!(lines.iter().filter_map(fired).count(), limits::MAX_OPEN_RUNS);
+    let full: Vec<_> = lines.iter().filter_map(skipped).map(|(_, reason, _)| reason).collect();
+    assert_eq!(full, [SkipReason::Full; 3]);
+    assert_eq!(w.claim(1_000).await.jobs.len(), limits::MAX_OPEN_RUNS);
+}
+
+pub async fn missed_ticks_are_made_up_for_as_asked(w: &mut World) {
+    let allow =
+        |missed| ScheduleSettings { overlap: Overlap::Allow, missed, ..ScheduleSettings::every("10m") };
+    put(w, "skip", allow(Missed::Skip)).await;
+    put(w, "once", allow(Missed::RunOnce)).await;
+    put(w, "all", allow(Missed::RunAll(3))).await;
+    // 02:13:20 and a bit more than an hour: 02:20 to 03:10 have passed, the last one four minutes ago.
+    w.restart().await;
+    pass(w, HOUR + MINUTE).await;
+    let ten = |n: i64| Timestamp(START.0 + 400_000 + n * 10 * MINUTE);
+    for (schedule, run, count) in [("skip", vec![], 6), ("once", vec![5], 5), ("all", vec![3, 4, 5], 3)] {
+        let lines = ledger(w, schedule).await;
+        assert_eq!(skipped(&lines[0]), Some((ten(0), SkipReason::Missed, Some(count))), "{schedule}");
+        let planned: Vec<_> = lines.iter().filter_map(fired).map(|(at, _)| at).collect();
+        assert_eq!(planned, run.into_iter().map(ten).collect::<Vec<_>>(), "{schedule}");
+        assert_eq!(view(w, schedule).await.next, Some(ten(6)));
+    }
+}
+
+pub async fn runs_that_are_made_up_for_come_one_after_the_other(w: &mut World) {
+    put(w, "s", ScheduleSettings { missed: Missed::RunAll(3), ..ScheduleSettings::every("10m") }).await;
+    pass(w, HOUR + MINUTE).await;
+    for left in [2, 1, 0] {
+        let job = w.claim(10).await.jobs.pop().expect("one at a time");
+        assert_eq!(view(w, "s").await.waiting.len(), left);
+        w.finish(&job).await;
+    }
+    assert!(w.claim(10).await.jobs.is_empty());
+}
+
+pub async fn a_clock_that_steps_fires_nothing_twice(w: &mut World) {
+    let settings = ScheduleSettings {
+        overlap: Overlap::Allow,
+        missed: Missed::RunAll(100),
+        ..ScheduleSettings::every("10m")
+    };
+    put(w, "s", settings).await;
+    let honest = w.now;
+    pass(w, HOUR).await;
+    for step in [-HOUR, HOUR, -HOUR, 2 * HOUR, -2 * HOUR] {
+        pass(w, step).await;
+        w.restart().await;
+        pass(w, MINUTE).await;
+        pass(w, -MINUTE).await;
+    }
+    w.now = honest;
+    pass(w, 3 * HOUR).await;
+    let lines = ledger(w, "s").await;
+    let planned: Vec<_> = lines.iter().filter_map(fired).map(|(at, _)| at).collect();
+    let all: Vec<_> = (0..18).map(|n| Timestamp(START.0 + 400_000 + n * 10 * MINUTE)).collect();
+    assert_eq!(planned, all);
+    assert_eq!(lines.len(), all.len(), "and nothing is skipped");
+}
+
+pub async fn a_schedule_waits_for_others_of_the_same_day(w: &mut World) {
+    // Days of Sao Paulo begin at 03:00 here.
+    let zone = "America/Sao_Paulo";
+    put(w, "aggregate", ScheduleSettings::cron("0 1 * * *", zone)).await;
+    let after = vec![name("aggregate")];
+    put(w, "graph", ScheduleSettings { after: after.clone(), ..ScheduleSettings::cron("15 4 * * *", zone) })
+        .await;
+    put(w, "weekly", ScheduleSettings { after, ..ScheduleSettings::cron("0 0 * * 0", zone) }).await;
+    // It is 23:13:20 there; at 01:00 and at 04:15 they are due.
+    pass(w, 5 * HOUR + 5 * MINUTE).await;
+    let first = w.claim(10).await;
+    assert_eq!(first.jobs.len(), 1, "the graph waits");
+    assert_eq!(view(w, "graph").await.waiting.len(), 1);
+    w.restart().await;
+    w.pass(1_000);
+    w.finish(&first.jobs[0]).await;
+    let graph = w.claim_one().await;
+    assert_eq!(fired(&ledger(w, "graph").await[0]).map(|(_, job)| job), Some(graph.id));
+    w.finish(&graph).await;
+    // The next day, all is done before.
+    pass(w, 21 * HOUR).await;
+    let second = w.claim_one().await;
+    w.finish(&second).await;
+    pass(w, 3 * HOUR + 20 * MINUTE).await;
+    assert_eq!(w.claim(10).await.jobs.len(), 1);
+}
+
+pub async fn a_day_that_ends_without_the_other_is_skipped(w: &mut World) {
+    put(w, "first", ScheduleSettings { missed: Missed::Skip, ..ScheduleSettings::cron("0 4 * * *", "UTC") })
+        .await;
+    let after = vec![name("first")];
+    put(w, "second", ScheduleSettings { after, ..ScheduleSettings::cron("0 5 * * *", "UTC") }).await;
+    // It is four, and then five.
+    pass(w, 2 * HOUR - 800_000).await;
+    let job = w.claim_one().await;
+    w.fail(&job, Category::InvalidInput).await;
+    pass(w, HOUR).await;
+    assert_eq!(view(w, "second").await.waiting.len(), 1);
+    let midnight = START.plus_ms(DAY - 2 * HOUR - 13 * MINUTE - 20_000);
+    let wakes = w.store().advance(w.now).await.expect("upkeep is possible").next_wakeup;
+    assert_eq!(wakes, Some(midnight), "the end of the day is waited for");
+    w.now = midnight;
+    pass(w, 0).await;
+    let lines = ledger(w, "second").await;
+    assert_eq!(skipped(&lines[0]).map(|(_, reason, _)| reason), Some(SkipReason::After));
+    let Decided::Skipped { note, .. } = &lines[0].what else { panic!() };
+    assert!(note.contains("`first`"), "{note}");
+}
+
+pub async fn a_recovered_run_counts_for_those_who_wait(w: &mut World) {
+    put(w, "first", ScheduleSettings::cron("0 4 * * *", "UTC")).await;
+    let after = vec![name("first")];
+    put(w, "second", ScheduleSettings { after, ..ScheduleSettings::cron("0 5 * * *", "UTC") }).await;
+    pass(w, 2 * HOUR).await;
+    let dead = w.claim_one().await;
+    w.fail(&dead, Category::InvalidInput).await;
+    pass(w, HOUR).await;
+    let new_id = w.id();
+    let recovered =
+        w.store().recover(vec![Recover { dead: dead.id, new_id }], w.now).await.expect("it is answered");
+    assert!(matches!(recovered[..], [Recovered::As(_)]));
+    let again = w.claim_one().await;
+    w.finish(&again).await;
+    assert_eq!(w.claim(10).await.jobs.len(), 1, "the second one runs");
+    assert!(fired(&ledger(w, "second").await[0]).is_some());
+}
+
+pub async fn a_paused_schedule_skips_what_comes_and_says_so(w: &mut World) {
+    put(w, "s", ScheduleSettings::every("10m")).await;
+    let paused = w.store().pause_schedule(name("s"), "ana".into(), w.now).await.expect("it can be paused");
+    assert_eq!(paused.paused.map(|pause| pause.by), Some("ana".into()));
+    assert_eq!(paused.next, None);
+    pass(w, HOUR).await;
+    w.restart().await;
+    assert!(w.claim(10).await.jobs.is_empty());
+    let resumed = w.store().resume_schedule(name("s"), w.now).await.expect("it can be resumed");
+    assert_eq!(resumed.next, Some(Timestamp(START.0 + 400_000 + HOUR)));
+    assert!(w.claim(10).await.jobs.is_empty(), "what has passed is not owed");
+    let lines = ledger(w, "s").await;
+    assert_eq!(skipped(&lines[0]).map(|(_, reason, n)| (reason, n)), Some((SkipReason::Paused, Some(6))));
+    pass(w, 10 * MINUTE).await;
+    assert_eq!(w.claim(10).await.jobs.len(), 1);
+}
+
+pub async fn other_times_begin_when_they_are_set(w: &mut World) {
+    put(w, "s", ScheduleSettings::every("10m")).await;
+    pass(w, HOUR).await;
+    let job = w.claim_one().await;
+    w.finish(&job).await;
+    let before = view(w, "s").await;
+    // The same again, or the same times: it goes on where it was.
+    assert_eq!(put(w, "s", ScheduleSettings::every("10m")).await, ScheduleChange::Unchanged);
+    let other = ScheduleSettings { overlap: Overlap::Allow, ..ScheduleSettings::every("10m") };
+    w.pass(2 * HOUR);
+    assert_eq!(put(w, "s", other).await, ScheduleChange::Changed);
+    assert_eq!(view(w, "s").await.decided_until, before.decided_until);
+    pass(w, 0).await;
+    let now = w.now;
+    w.pass(HOUR);
+    assert_eq!(put(w, "s", ScheduleSettings::every("15m")).await, ScheduleChange::Changed);
+    let view = view(w, "s").await;
+    assert!(view.next > Some(now.plus_ms(HOUR)), "what would have been is not owed");
+    let edited: Vec<_> =
+        ledger(w, "s").await.iter().filter_map(skipped).filter(|s| s.1 == SkipReason::Edited).collect();
+    assert_eq!(edited.len(), 1, "what had passed under the old times is accounted for");
+    assert_eq!(edited[0].2, Some(6));
+}
+
+pub async fn a_schedule_can_be_run_by_hand(w: &mut World) {
+    put(
+        w,
+        "s",
+        ScheduleSettings { payload: Some(serde_json::json!({"a": 1})), ..ScheduleSettings::every("1d") },
+    )
+    .await;
+    let next = view(w, "s").await.next;
+    let job = w.store().run_schedule(name("s"), w.now).await.expect("it runs");
+    refused(w.store().run_schedule(name("s"), w.now).await, codes::WRONG_SCHEDULE_STATE);
+    let claimed = w.claim_one().await;
+    assert_eq!((claimed.id, claimed.payload.as_str()), (job, r#"{"a":1}"#));
+    w.finish(&claimed).await;
+    let again = w.store().run_schedule(name("s"), w.now).await.expect("it runs again");
+    assert_ne!(again, job);
+    assert_eq!(view(w, "s").await.next, next, "its own times stay");
+    assert!(
+        ledger(w, "s").await.iter().all(|line| matches!(line.what, Decided::Fired { by_hand: true, .. }))
+    );
+}
+
+pub async fn a_cancelled_or_erased_run_is_over(w: &mut World) {
+    put(w, "s", ScheduleSettings { tenant: Some(tenant("acme")), ..ScheduleSettings::every("1d") }).await;
+    let first = w.store().run_schedule(name("s"), w.now).await.expect("it runs");
+    w.cancel(first).await;
+    let _second = w.store().run_schedule(name("s"), w.now).await.expect("the first is over");
+    let erase = Erase { tenant: tenant("acme"), after: tidegate_core::ids::Seq(0), scan: 100, now: w.now };
+    w.store().erase(erase).await.expect("it can be erased");
+    w.restart().await;
+    w.store().run_schedule(name("s"), w.now).await.expect("the second is over");
+    let ended: Vec<_> = ledger(w, "s")
+        .await
+        .into_iter()
+        .map(|line| match line.what {
+            Decided::Fired { ended, .. } => ended.map(|ended| ended.state),
+            Decided::Skipped { .. } => panic!("nothing was skipped"),
+        })
+        .collect();
+    assert_eq!(ended, [Some(State::Cancelled), Some(State::Cancelled), None]);
+}
+
+pub async fn a_ledger_is_bounded_and_comes_in_pages(w: &mut World) {
+    put(w, "s", ScheduleSettings::every("1s")).await;
+    let kept = limits::MAX_TICKS_KEPT as usize;
+    for _ in 0..kept + 50 {
+        pass(w, 1_000).await;
+    }
+    let page = |before: Option<u64>, limit: usize| {
+        let store = w.store();
+        async move {
+            let query = TickQuery { name: name("s"), before, limit };
+            let lines = store.schedule_ticks(query).await.expect("it is answered");
+            lines.into_iter().map(|line| line.no).collect::<Vec<_>>()
+        }
+    };
+    let last = kept as u64 + 49;
+    assert_eq!(page(None, 3).await, [last, last - 1, last - 2]);
+    assert_eq!(page(Some(last - 2), 2).await, [last - 3, last - 4]);
+    assert_eq!(page(None, 5_000).await.len(), kept);
+    assert_eq!(page(Some(52), 10).await, [51, 50], "the oldest are gone");
+}
+
+pub async fn a_deleted_schedule_leaves_its_jobs(w: &mut World) {
+    put(w, "s", ScheduleSettings::every("1m")).await;
+    pass(w, 40_000).await;
+    assert_eq!(w.store().delete_schedule(name("s"), w.now).await.ok(), Some(true));
+    assert_eq!(w.store().delete_schedule(name("s"), w.now).await.ok(), Some(false));
+    let query = TickQuery { name: name("s"), before: None, limit: 10 };
+    refused(w.store().schedule_ticks(query).await, codes::SCHEDULE_NOT_FOUND);
+    refused(w.store().run_schedule(name("s"), w.now).await, codes::SCHEDULE_NOT_FOUND);
+    let job = w.claim_one().await;
+    w.finish(&job).await;
+    // The same name again is another schedule.
+    put(w, "s", ScheduleSettings::every("1m")).await;
+    assert!(ledger(w, "s").await.is_empty());
+    pass(w, 10 * MINUTE).await;
+    w.restart().await;
+    assert_eq!(w.store().schedules().await.expect("it is answered").len(), 1);
+}
+
+pub async fn a_schedule_that_cannot_work_is_refused(w: &mut World) {
+    let put = |of: &str, schedule: &str, settings: ScheduleSettings| {
+        let spec = ScheduleSpec { kind: kind(of), settings };
+        let (store, put) = (w.store(), PutSchedule { name: name(schedule), spec, now: w.now });
+        async move { store.put_schedule(put).await }
+    };
+    refused(put("k", "s", ScheduleSettings::cron("0 0 * * 9", "UTC")).await, codes::INVALID_SCHEDULE);
+    refused(put("k", "s", ScheduleSettings::cron("@daily", "Mars/Base")).await, codes::INVALID_SCHEDULE);
+    refused(put("nobody", "s", ScheduleSettings::every("1m")).await, codes::UNKNOWN_KIND);
+    let after = |other: &str| ScheduleSettings { after: vec![name(other)], ..ScheduleSettings::every("1m") };
+    refused(put("k", "s", after("nobody")).await, codes::INVALID_SCHEDULE);
+    assert!(put("k", "a", ScheduleSettings::every("1m")).await.is_ok());
+    refused(put("k", "a", after("a")).await, codes::INVALID_SCHEDULE);
+    assert!(put("k", "b", after("a")).await.is_ok());
+    refused(put("k", "a", after("b")).await, codes::INVALID_SCHEDULE);
+    refused(w.store().delete_schedule(name("a"), w.now).await, codes::WRONG_SCHEDULE_STATE);
+    refused(w.store().pause_schedule(name("zz"), "me".into(), w.now).await, codes::SCHEDULE_NOT_FOUND);
+    assert_eq!(w.store().schedule(name("s")).await.ok(), Some(None));
+}
+
+pub async fn many_schedules_that_are_due_together_are_all_fired(w: &mut World) {
+    let n = 60;
+    for i in 0..n {
+        put(w, &format!("s{i}"), ScheduleSettings::every("1m")).await;
+    }
+    pass(w, 40_000).await;
+    assert_eq!(w.claim(1_000).await.jobs.len(), n);
+    let times: Vec<_> = w.store().schedules().await.expect("it is answered").iter().map(|s| s.next).collect();
+    assert_eq!(times, vec![Some(minute(1)); n]);
+}
+
+pub async fn a_single_time_comes_once(w: &mut World) {
+    put(w, "s", ScheduleSettings::at("2025-11-13T00:00-03:00")).await;
+    assert_eq!(view(w, "s").await.next, Some(Timestamp(1_763_002_800_000)));
+    pass(w, HOUR).await;
+    assert_eq!(view(w, "s").await.next, None);
+    pass(w, DAY).await;
+    assert_eq!(ledger(w, "s").await.iter().filter_map(fired).count(), 1);
+}

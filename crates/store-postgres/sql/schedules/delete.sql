@@ -1,0 +1,2 @@
+-- Removes schedules. Param: numbers. Index: primary key.
+DELETE FROM tidegate.schedules WHERE id = ANY($1::integer[])

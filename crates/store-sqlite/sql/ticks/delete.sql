@@ -1,0 +1,2 @@
+-- Removes a ledger. Param: schedule. Index: primary key.
+DELETE FROM schedule_ticks WHERE schedule = ?1

@@ -1,0 +1,237 @@
+//! What people do to schedules: put, pause, resume, run, delete, look. What time does to them is in `runs`.
+
+use std::sync::Arc;
+
+use tidegate_core::codes;
+use tidegate_core::failure::cut;
+use tidegate_core::ids::{JobId, ScheduleName};
+use tidegate_core::limits;
+use tidegate_core::schedule::{Compiled, Pause, ScheduleSpec, ScheduleState, SkipReason, Tick, TickEntry};
+use tidegate_core::time::Timestamp;
+
+use super::draft::Draft;
+use super::runs::{Run, blocking_run};
+use super::timetable::Scheduled;
+use super::{Change, Machine, ScheduleNamed};
+use crate::params::{PutSchedule, ScheduleChange, ScheduleView, TickQuery};
+use crate::rows::{Rows, ScheduleId};
+use crate::{Error, Result};
+
+impl<R: Rows> Machine<R> {
+    /// Adds a schedule or changes it. One whose times stay the same goes on where it was; one with other times begins now.
+    pub fn put_schedule(&mut self, put: PutSchedule) -> Result<ScheduleChange> {
+        let now = self.tick(put.now)?;
+        let PutSchedule { name, spec, .. } = put;
+        self.check_schedule(&name, &spec)?;
+        let Some(id) = self.memory.timetable.id(&name) else {
+            let id = self.memory.timetable.next_id();
+            self.store_schedule(id, name, spec, ScheduleState::new(now))?;
+            return Ok(ScheduleChange::Created);
+        };
+        let old = self.scheduled(id)?.clone();
+        if *old.spec == spec {
+            return Ok(ScheduleChange::Unchanged);
+        }
+        let mut draft = Draft::new(id, &old, now);
+        if !old.spec.settings.ticks_like(&spec.settings) {
+            if let Some(compiled) = old.compiled.as_ref().filter(|_| old.state.paused.is_none()) {
+                draft.pass_over(compiled, SkipReason::Edited, "the schedule got other times");
+            }
+            for tick in std::mem::take(&mut draft.state.waiting) {
+                draft.skip(tick.planned, SkipReason::Edited, "the schedule got other times".into());
+            }
+            draft.state.cursor = Tick::from(draft.state.cursor.at.max(now));
+        }
+        let state = self.keep_entries(draft)?;
+        self.store_schedule(id, name, spec, state)?;
+        Ok(ScheduleChange::Changed)
+    }
+
+    fn check_schedule(&self, name: &ScheduleName, spec: &ScheduleSpec) -> Result<()> {
+        let refuse =
+            |why: String| Err(Error::new(codes::INVALID_SCHEDULE, format!("schedule `{name}`: {why}")));
+        if let Err(why) = spec.settings.check() {
+            return refuse(why);
+        }
+        let names = &self.memory.names;
+        if names.kind_id(&spec.kind).is_none() {
+            let near =
+                names.nearest_kind(&spec.kind).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+            let detail = format!("kind `{}` is not registered{near}", spec.kind);
+            return Err(Error::new(codes::UNKNOWN_KIND, detail));
+        }
+        let timetable = &self.memory.timetable;
+        if timetable.id(name).is_none() && timetable.len() >= limits::MAX_SCHEDULES {
+            return refuse(format!("there are {} schedules, as many as there may be", limits::MAX_SCHEDULES));
+        }
+        // Whoever it waits for must exist and not wait for it in turn.
+        let mut ahead: Vec<ScheduleName> = spec.settings.after.clone();
+        let mut seen: Vec<ScheduleName> = vec![];
+        while let Some(other) = ahead.pop() {
+            if other == *name {
+                return refuse("after: it would wait for itself".into());
+            }
+            let Some(found) = timetable.id(&other).and_then(|id| timetable.get(id)) else {
+                return refuse(format!("after: there is no schedule `{other}`"));
+            };
+            if !seen.contains(&other) {
+                ahead.extend(found.spec.settings.after.iter().cloned());
+                seen.push(other);
+            }
+        }
+        Ok(())
+    }
+
+    fn store_schedule(
+        &mut self,
+        id: ScheduleId,
+        name: ScheduleName,
+        spec: ScheduleSpec,
+        state: ScheduleState,
+    ) -> Result<()> {
+        self.rows.put_schedule(id, &name, &spec, &state)?;
+        self.change(Change::Schedule(Box::new(ScheduleNamed { id, name, spec, state })))
+    }
+
+    /// Deletes a schedule and its ledger; jobs that it enqueued stay. False if there is none.
+    pub fn delete_schedule(&mut self, name: &ScheduleName, now: Timestamp) -> Result<bool> {
+        self.tick(now)?;
+        let Some(id) = self.memory.timetable.id(name) else { return Ok(false) };
+        let waits = self.memory.timetable.all().find(|(_, s)| s.spec.settings.after.contains(name));
+        if let Some((_, other)) = waits {
+            let detail = format!("schedule `{}` waits for `{name}`; change it first", other.name);
+            return Err(Error::new(codes::WRONG_SCHEDULE_STATE, detail));
+        }
+        self.rows.delete_schedule(id)?;
+        self.change(Change::ScheduleGone(id))?;
+        Ok(true)
+    }
+
+    /// Pauses a schedule: what comes until it is resumed is skipped.
+    pub fn pause_schedule(
+        &mut self,
+        name: &ScheduleName,
+        by: String,
+        now: Timestamp,
+    ) -> Result<ScheduleView> {
+        let now = self.tick(now)?;
+        let id = self.schedule_id(name)?;
+        let mut draft = Draft::new(id, self.scheduled(id)?, now);
+        if draft.state.paused.is_none() {
+            let by = cut(by, limits::MAX_NAME_BYTES);
+            draft.state.paused = Some(Pause { by, since: now });
+            for tick in std::mem::take(&mut draft.state.waiting) {
+                draft.skip(tick.planned, SkipReason::Paused, "the schedule was paused".into());
+            }
+            self.keep_draft(draft)?;
+        }
+        self.schedule_view(id)
+    }
+
+    /// Goes on with a schedule; what has passed since it was paused is skipped.
+    pub fn resume_schedule(&mut self, name: &ScheduleName, now: Timestamp) -> Result<ScheduleView> {
+        let now = self.tick(now)?;
+        let id = self.schedule_id(name)?;
+        let scheduled = self.scheduled(id)?;
+        let mut draft = Draft::new(id, scheduled, now);
+        if let Some(pause) = draft.state.paused.take() {
+            if let Some(compiled) = scheduled.compiled.clone() {
+                let note = format!("it was paused by {} at {}", pause.by, pause.since);
+                draft.pass_over(&compiled, SkipReason::Paused, &note);
+            }
+            draft.state.cursor.at = draft.state.cursor.at.max(now);
+            self.keep_draft(draft)?;
+        }
+        self.schedule_view(id)
+    }
+
+    /// Runs a schedule's job now, outside its times. Refused while an earlier run is not finished, unless overlaps are allowed.
+    pub fn run_schedule(&mut self, name: &ScheduleName, now: Timestamp) -> Result<JobId> {
+        let now = self.tick(now)?;
+        let id = self.schedule_id(name)?;
+        let scheduled = self.scheduled(id)?.clone();
+        if let Some(why) = blocking_run(&scheduled, &scheduled.state) {
+            return Err(Error::new(codes::WRONG_SCHEDULE_STATE, format!("schedule `{name}`: {why}")));
+        }
+        let compiled = self.compiled(&scheduled)?;
+        let mut draft = Draft::new(id, &scheduled, now);
+        let run = Run { planned: now, due: now, by_hand: true };
+        let (seq, job) = self.enqueue_run(&scheduled, &compiled, run, draft.state.next_no)?;
+        draft.fired(seq, job, run);
+        self.keep_draft(draft)?;
+        Ok(job)
+    }
+
+    /// All schedules, by name.
+    pub fn schedules(&mut self) -> Result<Vec<ScheduleView>> {
+        Ok(self.memory.timetable.all().map(|(_, scheduled)| view(scheduled)).collect())
+    }
+
+    /// One schedule.
+    pub fn schedule(&mut self, name: &ScheduleName) -> Result<Option<ScheduleView>> {
+        let timetable = &self.memory.timetable;
+        Ok(timetable.id(name).and_then(|id| timetable.get(id)).map(view))
+    }
+
+    /// What the ledger of a schedule says, newest first.
+    pub fn schedule_ticks(&mut self, query: &TickQuery) -> Result<Vec<TickEntry>> {
+        let id = self.schedule_id(&query.name)?;
+        let limit = query.limit.clamp(1, limits::MAX_PAGE);
+        self.rows.ticks(id, query.before.unwrap_or(u64::MAX), limit)
+    }
+
+    pub(super) fn keep_draft(&mut self, draft: Draft) -> Result<()> {
+        let id = draft.id;
+        let state = self.keep_entries(draft)?;
+        self.rows.put_schedule_state(id, &state)?;
+        self.change(Change::ScheduleState { id, state: Box::new(state) })
+    }
+
+    /// Writes lines of the ledger. Returns the state, which is to be written.
+    fn keep_entries(&mut self, draft: Draft) -> Result<ScheduleState> {
+        for entry in &draft.entries {
+            self.rows.put_tick(draft.id, entry)?;
+        }
+        Ok(draft.state)
+    }
+
+    fn schedule_id(&self, name: &ScheduleName) -> Result<ScheduleId> {
+        self.memory
+            .timetable
+            .id(name)
+            .ok_or_else(|| Error::new(codes::SCHEDULE_NOT_FOUND, format!("there is no schedule `{name}`")))
+    }
+
+    pub(super) fn scheduled(&self, id: ScheduleId) -> Result<&Scheduled> {
+        self.memory.timetable.get(id).ok_or_else(|| Error::internal(format!("schedule {} is missing", id.0)))
+    }
+
+    pub(super) fn compiled(&self, scheduled: &Scheduled) -> Result<Arc<Compiled>> {
+        scheduled.compiled.clone().ok_or_else(|| {
+            let why = scheduled.spec.settings.check().err().unwrap_or_default();
+            Error::new(codes::INVALID_SCHEDULE, format!("schedule `{}`: {why}", scheduled.name))
+        })
+    }
+
+    fn schedule_view(&self, id: ScheduleId) -> Result<ScheduleView> {
+        self.scheduled(id).map(view)
+    }
+}
+
+fn view(scheduled: &Scheduled) -> ScheduleView {
+    let state = &scheduled.state;
+    let next = scheduled.compiled.as_ref().filter(|_| state.paused.is_none());
+    ScheduleView {
+        name: scheduled.name.clone(),
+        kind: scheduled.spec.kind.clone(),
+        settings: scheduled.spec.settings.clone(),
+        created_at: state.created_at,
+        decided_until: state.cursor.at,
+        next: next.and_then(|compiled| compiled.times.next(state.cursor)).map(|tick| tick.at),
+        paused: state.paused.clone(),
+        waiting: state.waiting.clone(),
+        open: state.open.iter().map(|run| run.entry.clone()).collect(),
+        completed: state.completed,
+        last: state.last.clone(),
+    }
+}

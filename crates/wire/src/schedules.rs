@@ -1,0 +1,342 @@
+//! Schedules on the wire. Their settings are the same JSON everywhere: spans are text, like `30s`, because people write them.
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::ids::{JobId, KindName, ScheduleName};
+use tidegate_core::job::State;
+use tidegate_core::schedule::{self, Decided, Ended, Pause, ScheduleSettings, SkipReason, TickEntry};
+use tidegate_core::time::Timestamp;
+use tidegate_store::params::{self, EnqueueOutcome, ScheduleChange, ScheduleView};
+
+use crate::{Problem, Time};
+
+/// All schedules.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Schedules {
+    /// The schedules, by name.
+    pub schedules: Vec<Schedule>,
+}
+
+/// A schedule, and where it stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Schedule {
+    /// Its name.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub name: ScheduleName,
+    /// Kind of its jobs.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub kind: KindName,
+    /// Its settings.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::ScheduleSettings))]
+    pub settings: ScheduleSettings,
+    /// Since when there is this schedule.
+    pub created_at: Time,
+    /// Ticks up to here are decided.
+    pub decided_until: Time,
+    /// When its next tick is planned; `null` if there is none, or while it is paused.
+    pub next: Option<Time>,
+    /// Who paused it, while it is paused.
+    pub paused: Option<PausedBy>,
+    /// Ticks that are due and wait for another run.
+    pub waiting: Vec<Waiting>,
+    /// Runs that are not finished.
+    pub open: Vec<Tick>,
+    /// The latest tick whose run has completed.
+    pub completed: Option<Time>,
+    /// The last line of its ledger.
+    pub last: Option<Tick>,
+}
+
+/// That a schedule is paused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PausedBy {
+    /// By whom.
+    pub by: String,
+    /// Since when.
+    pub since: Time,
+}
+
+/// A tick that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Waiting {
+    /// When it was planned.
+    pub planned: Time,
+    /// When it was due.
+    pub due: Time,
+    /// Whether it makes up for a missed one.
+    pub made_up: bool,
+}
+
+/// One line of a ledger: a tick, or several that were skipped for the same reason. It has either `fired` or `skipped`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Tick {
+    /// Number of the line.
+    pub no: u64,
+    /// When it was planned; the first one, if there are several.
+    pub planned: Time,
+    /// When this was decided.
+    pub at: Time,
+    /// It was fired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fired: Option<Fired>,
+    /// It was skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<Skipped>,
+}
+
+/// A tick that was fired.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Fired {
+    /// Its job.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub job: JobId,
+    /// How late.
+    pub late_ms: i64,
+    /// Whether somebody asked for it, outside the schedule.
+    pub by_hand: bool,
+    /// How the run ended; `null` while it has not.
+    pub ended: Option<RunEnd>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RunEnd {
+    /// Completed, dead or cancelled.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::State))]
+    pub state: State,
+    /// When.
+    pub at: Time,
+}
+
+/// Why ticks were skipped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Skipped {
+    /// Why, in a word.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::SkipReason))]
+    pub reason: SkipReason,
+    /// Why, in a sentence.
+    pub note: String,
+    /// The last one, if there are several.
+    pub last: Option<Time>,
+    /// How many; `null`: too many to be counted.
+    pub count: Option<u64>,
+}
+
+impl From<TickEntry> for Tick {
+    fn from(e: TickEntry) -> Self {
+        let (fired, skipped) = match e.what {
+            Decided::Fired { job, late_ms, by_hand, ended } => {
+                let ended = ended.map(|e| RunEnd { state: e.state, at: Time(e.at) });
+                (Some(Fired { job, late_ms, by_hand, ended }), None)
+            }
+            Decided::Skipped { reason, note, last, count } => {
+                (None, Some(Skipped { reason, note, last: last.map(Time), count }))
+            }
+        };
+        Self { no: e.no, planned: Time(e.planned), at: Time(e.at), fired, skipped }
+    }
+}
+
+impl TryFrom<Tick> for TickEntry {
+    type Error = Problem;
+    fn try_from(t: Tick) -> Result<Self, Problem> {
+        let what = match (t.fired, t.skipped) {
+            (Some(Fired { job, late_ms, by_hand, ended }), None) => {
+                let ended = ended.map(|e| Ended { state: e.state, at: e.at.0 });
+                Decided::Fired { job, late_ms, by_hand, ended }
+            }
+            (None, Some(Skipped { reason, note, last, count })) => {
+                Decided::Skipped { reason, note, last: last.map(|t| t.0), count }
+            }
+            _ => return Err(Problem::invalid("a tick is either `fired` or `skipped`")),
+        };
+        Ok(Self { no: t.no, planned: t.planned.0, at: t.at.0, what })
+    }
+}
+
+impl From<ScheduleView> for Schedule {
+    fn from(s: ScheduleView) -> Self {
+        let waiting = |w: schedule::WaitingTick| Waiting {
+            planned: Time(w.planned),
+            due: Time(w.due),
+            made_up: w.made_up,
+        };
+        Self {
+            name: s.name,
+            kind: s.kind,
+            settings: s.settings,
+            created_at: Time(s.created_at),
+            decided_until: Time(s.decided_until),
+            next: s.next.map(Time),
+            paused: s.paused.map(|p| PausedBy { by: p.by, since: Time(p.since) }),
+            waiting: s.waiting.into_iter().map(waiting).collect(),
+            open: s.open.into_iter().map(Tick::from).collect(),
+            completed: s.completed.map(Time),
+            last: s.last.map(Tick::from),
+        }
+    }
+}
+
+impl TryFrom<Schedule> for ScheduleView {
+    type Error = Problem;
+    fn try_from(s: Schedule) -> Result<Self, Problem> {
+        let waiting =
+            |w: Waiting| schedule::WaitingTick { planned: w.planned.0, due: w.due.0, made_up: w.made_up };
+        Ok(Self {
+            name: s.name,
+            kind: s.kind,
+            settings: s.settings,
+            created_at: s.created_at.0,
+            decided_until: s.decided_until.0,
+            next: s.next.map(|t| t.0),
+            paused: s.paused.map(|p| Pause { by: p.by, since: p.since.0 }),
+            waiting: s.waiting.into_iter().map(waiting).collect(),
+            open: s.open.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
+            completed: s.completed.map(|t| t.0),
+            last: s.last.map(TryInto::try_into).transpose()?,
+        })
+    }
+}
+
+/// What a schedule does, and when.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PutSchedule {
+    /// Kind of its jobs.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "daily-feature-aggregation"))]
+    pub kind: KindName,
+    /// Everything else.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::ScheduleSettings))]
+    pub settings: ScheduleSettings,
+}
+
+/// What a put did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PutReply {
+    /// Whether it is new, changed, or what it was.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::ScheduleChange))]
+    pub outcome: ScheduleChange,
+}
+
+/// Who pauses a schedule.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PauseSchedule {
+    /// Who; the name of the key if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(example = "ada"))]
+    pub by: Option<String>,
+}
+
+/// A run that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RunReply {
+    /// Its job.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub job: JobId,
+}
+
+/// Lines of a ledger, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Ticks {
+    /// The lines.
+    pub ticks: Vec<Tick>,
+    /// Ask with `before` for the lines before these; `null` at the end.
+    pub next: Option<u64>,
+}
+
+/// When a schedule runs next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NextRuns {
+    /// The runs, in order.
+    pub runs: Vec<NextRun>,
+}
+
+/// A run that is planned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NextRun {
+    /// When it is planned.
+    pub planned: Time,
+    /// When it runs: planned, and put off by its jitter.
+    pub due: Time,
+    /// What the clock of its zone shows when it is planned.
+    #[cfg_attr(feature = "openapi", schema(example = "2026-11-16T00:01:00-03:00[America/Sao_Paulo]"))]
+    pub local: String,
+}
+
+impl NextRuns {
+    /// The next runs of a schedule after this time, or what is wrong with its settings.
+    pub fn after(
+        name: &ScheduleName,
+        settings: &ScheduleSettings,
+        from: Timestamp,
+        n: usize,
+    ) -> Result<Self, String> {
+        let compiled = settings.compile()?;
+        let run = |tick: schedule::Tick| NextRun {
+            planned: Time(tick.at),
+            due: Time(compiled.due_at(name, tick.at)),
+            local: compiled.local(tick.at),
+        };
+        Ok(Self { runs: compiled.times.after(schedule::Tick::from(from)).take(n).map(run).collect() })
+    }
+}
+
+/// One job for each date of a range.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Backfill(pub schedule::Backfill);
+
+/// What a backfill did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Backfilled {
+    /// Jobs that are new.
+    pub created: u64,
+    /// Dates that had been filled before.
+    pub kept: u64,
+    /// The jobs, by date.
+    pub jobs: Vec<BackfilledDate>,
+}
+
+/// The job of a date.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BackfilledDate {
+    /// The date.
+    #[cfg_attr(feature = "openapi", schema(example = "2026-11-01"))]
+    pub date: String,
+    /// Its job: the new one, or the one that was there.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub job: JobId,
+    /// What was done.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::EnqueueOutcome))]
+    pub outcome: EnqueueOutcome,
+}
+
+impl Backfilled {
+    /// From the replies to the jobs of these dates.
+    pub fn new(dates: impl IntoIterator<Item = String>, replies: &[params::Enqueued]) -> Self {
+        let jobs: Vec<_> = dates
+            .into_iter()
+            .zip(replies)
+            .map(|(date, reply)| BackfilledDate { date, job: reply.id, outcome: reply.outcome })
+            .collect();
+        let created = jobs.iter().filter(|job| job.outcome == EnqueueOutcome::Created).count() as u64;
+        Self { created, kept: jobs.len() as u64 - created, jobs }
+    }
+}
