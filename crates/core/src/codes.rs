@@ -123,6 +123,8 @@ codes! {
         "write a directory, sqlite:PATH, postgres://USER@HOST/DATABASE, http://HOST:7433 or https://HOST";
     INVALID_GATES_URL = "TG2021", Usage, "the address of the gates' backend, or an option in it, is not acceptable",
         "write redis://HOST:6379, redis://HOST:7000,HOST:7000 for a cluster, or postgres://USER@HOST/DATABASE";
+    CYCLE = "TG2040", Usage, "jobs would wait for each other in a circle",
+        "leave out one of the dependencies that the message names";
     JOB_NOT_FOUND = "TG3001", NotFound, "there is no such job",
         "it may have been pruned; `tidegate jobs ls` finds jobs by state, tenant, kind or text";
     PARK_NOT_FOUND = "TG3002", NotFound, "there is no such park or pause",
@@ -139,6 +141,8 @@ codes! {
         "`tidegate explain` lists them all";
     GATE_NOT_FOUND = "TG3008", NotFound, "there is no such gate or gate domain",
         "name a domain that has gates configured, and one of its gates";
+    DEPENDENCY_NOT_FOUND = "TG3020", NotFound, "there is no such job to wait for",
+        "enqueue it first or in the same call; a finished job counts until its retention ends, and a tenant's job can only wait for that tenant's";
     STALE_LEASE = "TG4001", State, "the lease was lost, the write is refused",
         "another worker has the job now; let this run end without effects";
     WRONG_STATE = "TG4002", State, "the job's state does not allow this",

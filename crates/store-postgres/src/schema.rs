@@ -27,6 +27,12 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0002_lean", text: include_str!("../migrations/0002_lean.sql"), readable_from: 1 },
     Migration { name: "0003_marks", text: include_str!("../migrations/0003_marks.sql"), readable_from: 3 },
     Migration { name: "0004_fence", text: include_str!("../migrations/0004_fence.sql"), readable_from: 4 },
+    // Its own number: no older program knows a blocked job from a ready one.
+    Migration {
+        name: "0008_dependencies",
+        text: include_str!("../migrations/0008_dependencies.sql"),
+        readable_from: 5,
+    },
 ];
 
 /// Version of the schema that this program makes.

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq, TenantId, UniqueKey};
-use tidegate_core::job::{DeadLetter, Park};
+use tidegate_core::job::{DeadLetter, Dependency, Park};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::time::Timestamp;
-use tidegate_store::rows::{DoneRow, JobRow, KindId, LeaseRow, StateRow, TenantNo, UniqueRow};
+use tidegate_store::rows::{BlockedRow, DoneRow, JobRow, KindId, LeaseRow, StateRow, TenantNo, UniqueRow};
 
 /// A write that keeps its place among the others of its kind.
 #[derive(Debug)]
@@ -46,6 +46,15 @@ pub(crate) struct Gathered {
     pub(super) lanes: BTreeMap<LaneId, Option<LaneKey>>,
     pub(super) tenants: BTreeMap<TenantNo, Option<TenantId>>,
     pub(super) names: Vec<NameWrite>,
+    pub(super) linked: BTreeSet<(Seq, Seq)>,
+    /// The same edges by who waits.
+    pub(super) linked_to: BTreeSet<(Seq, Seq)>,
+    pub(super) unlinked: BTreeSet<(Seq, Seq)>,
+    /// Jobs of which nothing is to be kept if nobody waits for them any more.
+    pub(super) swept: BTreeSet<Seq>,
+    /// `None`: not blocked any more.
+    pub(super) blocked: BTreeMap<Seq, Option<BlockedRow>>,
+    pub(super) kept: BTreeMap<Seq, Dependency>,
 }
 
 impl Gathered {
@@ -66,6 +75,11 @@ impl Gathered {
             && self.lanes.is_empty()
             && self.tenants.is_empty()
             && self.names.is_empty()
+            && self.linked.is_empty()
+            && self.unlinked.is_empty()
+            && self.swept.is_empty()
+            && self.blocked.is_empty()
+            && self.kept.is_empty()
     }
 
     pub(super) fn new_job(&self, seq: Seq) -> Option<&JobRow> {
@@ -91,6 +105,20 @@ impl Gathered {
     pub(super) fn undelay(&mut self, run_at: Timestamp, seq: Seq) {
         if !self.delayed.remove(&(run_at, seq)) {
             self.undelayed.insert((run_at, seq));
+        }
+    }
+
+    pub(super) fn link(&mut self, parent: Seq, child: Seq) {
+        if !self.unlinked.remove(&(parent, child)) {
+            self.linked.insert((parent, child));
+            self.linked_to.insert((child, parent));
+        }
+    }
+
+    pub(super) fn unlink(&mut self, parent: Seq, child: Seq) {
+        self.linked_to.remove(&(child, parent));
+        if !self.linked.remove(&(parent, child)) {
+            self.unlinked.insert((parent, child));
         }
     }
 

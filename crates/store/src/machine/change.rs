@@ -113,6 +113,32 @@ pub enum Change {
     Admitted(Seq, u32),
     /// A gate has refused a running job, which comes back then.
     Refused(Seq, Timestamp),
+    // Dependencies.
+    /// Jobs were stored that wait for others.
+    StoredBlocked(StoredJobs),
+    /// Jobs have others that wait for them.
+    Linked {
+        /// Those that are not finished, once for each job that waits for it.
+        parents: Vec<Seq>,
+        /// How many edges were added.
+        edges: u64,
+    },
+    /// Edges to a job that is deleted are gone.
+    Unlinked {
+        /// From these.
+        parents: Vec<Seq>,
+    },
+    /// A job that others wait for is finished.
+    Told(Seq),
+    /// A job waits for no other any more.
+    Unblocked {
+        /// The job, and the lane.
+        place: Place,
+        /// When it may run, if that is ahead.
+        later: Option<Timestamp>,
+    },
+    /// A job that waited for others does not: it is dead, cancelled or about to be deleted.
+    Unwaited(Place),
 }
 
 /// A queue with its number.
@@ -322,7 +348,8 @@ pub enum Because {
 
 /// Adds a change to those of the same commit.
 pub(super) fn push(changes: &mut Vec<Change>, change: Change) {
-    if let (Some(Change::Stored(last)), Change::Stored(next)) = (changes.last_mut(), &change)
+    if let (Some(Change::Stored(last)), Change::Stored(next))
+    | (Some(Change::StoredBlocked(last)), Change::StoredBlocked(next)) = (changes.last_mut(), &change)
         && last.absorb(next)
     {
         return;
@@ -396,6 +423,12 @@ mod tests {
             Change::Buried { .. } => 26,
             Change::Admitted(..) => 27,
             Change::Refused(..) => 28,
+            Change::StoredBlocked(_) => 29,
+            Change::Linked { .. } => 30,
+            Change::Unlinked { .. } => 31,
+            Change::Told(_) => 32,
+            Change::Unblocked { .. } => 33,
+            Change::Unwaited(_) => 34,
         }
     }
 
@@ -435,7 +468,7 @@ mod tests {
             Change::LaneGone(lane),
             Change::Parked(Box::new(park)),
             Change::Unparked(Box::new((scope, "me".into()))),
-            Change::Stored(StoredJobs { first: seq, kind, lane, tenant, later: Some(at), ids }),
+            Change::Stored(StoredJobs { first: seq, kind, lane, tenant, later: Some(at), ids: ids.clone() }),
             Change::HasState(seq),
             Change::Withdrawn(place),
             Change::Readied { place, at, suspect: None },
@@ -453,6 +486,12 @@ mod tests {
             Change::Buried { face: Face { id, queue, kind, tenant }, code: "TG2004".into() },
             Change::Admitted(seq, 3),
             Change::Refused(seq, at),
+            Change::StoredBlocked(StoredJobs { first: seq, kind, lane, tenant, later: None, ids }),
+            Change::Linked { parents: vec![seq], edges: 2 },
+            Change::Unlinked { parents: vec![seq] },
+            Change::Told(seq),
+            Change::Unblocked { place, later: Some(at) },
+            Change::Unwaited(place),
         ]
     }
 
@@ -468,7 +507,7 @@ mod tests {
 
     #[test]
     fn a_change_of_a_newer_version_is_an_error() {
-        assert!(decode(&[1, 29]).is_err());
+        assert!(decode(&[1, 35]).is_err());
         assert!(decode(&[1]).is_err(), "cut off");
     }
 

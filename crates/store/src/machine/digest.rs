@@ -26,6 +26,8 @@ pub struct Digest {
     with_state: Vec<Seq>,
     tenant_ready: BTreeMap<(QueueId, TenantNo), u64>,
     next_due: Option<Timestamp>,
+    dependents: BTreeMap<Seq, u32>,
+    edges: u64,
 }
 
 impl Eq for Digest {}
@@ -36,6 +38,7 @@ struct QueueDigest {
     settings: QueueSettings,
     ready: u64,
     running: u32,
+    blocked: u64,
     scheduled: u64,
     completed: u64,
     dead: u64,
@@ -73,6 +76,7 @@ impl<R: Rows> Machine<R> {
                 settings: settings.clone(),
                 ready: known.lanes.ready_count(id),
                 running: known.lanes.running_count(id),
+                blocked: counts.map_or(0, |c| c.blocked),
                 scheduled: counts.map_or(0, |c| c.scheduled),
                 completed: counts.map_or(0, |c| c.completed),
                 dead: counts.map_or(0, |c| c.dead),
@@ -107,6 +111,8 @@ impl<R: Rows> Machine<R> {
             with_state,
             tenant_ready: known.tenant_ready.iter().map(|(key, n)| (*key, *n)).collect(),
             next_due: known.next_due,
+            dependents: known.dependents.iter().map(|(seq, n)| (*seq, *n)).collect(),
+            edges: known.edges,
         }
     }
 
