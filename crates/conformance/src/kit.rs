@@ -291,7 +291,7 @@ impl World {
 
     /// Cancels a job.
     pub async fn cancel(&self, id: JobId) -> CancelReply {
-        let cancel = CancelJob { id, note: "operator: not needed".into(), now: self.now };
+        let cancel = CancelJob { id, note: "operator: not needed".into(), cascade: false, now: self.now };
         self.store().cancel(cancel).await.expect("a cancel is answered")
     }
 

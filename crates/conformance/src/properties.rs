@@ -198,7 +198,7 @@ impl Run<'_> {
 
     async fn cancel(&mut self) -> Result<(), Violation> {
         let id = job_id(1 + self.dice.below(self.made.max(1)));
-        let cancel = CancelJob { id, note: String::new(), now: self.now };
+        let cancel = CancelJob { id, note: String::new(), cascade: false, now: self.now };
         match self.harness.store().cancel(cancel).await {
             Ok(reply) => self.observe(Event::Cancelled(id, reply, self.now)),
             Err(e) if e.code == tidegate_core::codes::JOB_NOT_FOUND => self.observe(Event::Seen(self.now)),

@@ -125,6 +125,8 @@ codes! {
         "write redis://HOST:6379, redis://HOST:7000,HOST:7000 for a cluster, or postgres://USER@HOST/DATABASE";
     INVALID_SCHEDULE = "TG2030", Usage, "the settings of a schedule are not acceptable",
         "`tidegate schedules put --help` has examples; `tidegate schedules next NAME` shows when a schedule runs";
+    CYCLE = "TG2040", Usage, "jobs would wait for each other in a circle",
+        "leave out one of the dependencies that the message names";
     JOB_NOT_FOUND = "TG3001", NotFound, "there is no such job",
         "it may have been pruned; `tidegate jobs ls` finds jobs by state, tenant, kind or text";
     PARK_NOT_FOUND = "TG3002", NotFound, "there is no such park or pause",
@@ -143,6 +145,8 @@ codes! {
         "name a domain that has gates configured, and one of its gates";
     SCHEDULE_NOT_FOUND = "TG3020", NotFound, "there is no such schedule",
         "`tidegate schedules ls` lists them; `tidegate schedules put NAME --kind KIND` makes one";
+    DEPENDENCY_NOT_FOUND = "TG3021", NotFound, "there is no such job to wait for",
+        "enqueue it first or in the same call; a finished job counts until its retention ends, and a tenant's job can only wait for that tenant's";
     STALE_LEASE = "TG4001", State, "the lease was lost, the write is refused",
         "another worker has the job now; let this run end without effects";
     WRONG_STATE = "TG4002", State, "the job's state does not allow this",

@@ -275,6 +275,67 @@ pub enum ScheduledBecause {
     Gate,
 }
 
+/// What becomes of a job when one that it waits for ends dead or cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDead {
+    /// It is dead, too.
+    #[default]
+    Fail,
+    /// As if it had completed.
+    Ignore,
+    /// It waits until the dead job is recovered and completes. A cancelled one never comes back: dead, too.
+    Wait,
+}
+
+impl OnDead {
+    /// Every rule.
+    pub const ALL: [Self; 3] = [Self::Fail, Self::Ignore, Self::Wait];
+
+    /// Stable name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fail => "fail",
+            Self::Ignore => "ignore",
+            Self::Wait => "wait",
+        }
+    }
+}
+
+impl FromStr for OnDead {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|k| k.as_str() == s)
+            .ok_or_else(|| format!("{s:?} is no rule for a dead dependency (expected fail, ignore, wait)"))
+    }
+}
+
+/// What a job waits for, or waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    /// Jobs in all.
+    pub total: u32,
+    /// Those that it still waits for.
+    pub open: u32,
+    /// What becomes of it when one of them ends dead or cancelled.
+    pub on_dead: OnDead,
+}
+
+/// A job that another one waits for, as that one's handler sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Dependency {
+    /// Its id.
+    pub id: JobId,
+    /// Where it stands.
+    pub state: State,
+    /// Its result, once completed.
+    pub result: Option<Payload>,
+    /// Code of what it died of, if it is dead.
+    pub code: Option<String>,
+}
+
 /// Review status of a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -432,6 +493,9 @@ pub struct Job {
     pub recovered_from: Option<JobId>,
     /// Trace context handed in with the enqueue.
     pub trace: Option<String>,
+    /// What it waits for, or waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Waits>,
 }
 
 #[cfg(test)]

@@ -12,6 +12,18 @@ pub const MAX_PAYLOAD_DEPTH: usize = 64;
 pub const MAX_RESULT_BYTES: usize = 1 << 18;
 /// Most jobs in one enqueue: one commit stays short.
 pub const MAX_ENQUEUE_BATCH: usize = 10_000;
+/// Most jobs that one job can wait for.
+pub const MAX_DEPENDENCIES: usize = 10_000;
+/// Most jobs that can wait for one job: all of them are released in the commit that completes it.
+pub const MAX_DEPENDENTS: u32 = 10_000;
+/// Most dependencies in one enqueue: one commit stays short.
+pub const MAX_ENQUEUE_EDGES: usize = 100_000;
+/// Most jobs that a cascade cancels: one commit stays short.
+pub const MAX_CASCADE: usize = 10_000;
+/// Most dependencies shown at a time.
+pub const MAX_DEPENDENCY_PAGE: usize = 1_000;
+/// Bytes of results after which a page of dependencies ends.
+pub const DEPENDENCY_PAGE_BYTES: usize = 4 << 20;
 /// Most jobs in one claim, and so in one lease.
 pub const MAX_CLAIM_BATCH: usize = 2_000;
 /// Furthest a job can be put off: ten years.

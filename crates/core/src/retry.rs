@@ -204,6 +204,8 @@ pub enum DeadReason {
     Poison,
     /// It was snoozed too often.
     SnoozedTooOften,
+    /// A job that it waited for did not complete.
+    Dependency,
 }
 
 impl DeadReason {
@@ -215,6 +217,7 @@ impl DeadReason {
             Self::NotRetryable => "its policy does not retry this error",
             Self::Poison => "its process died each time it ran",
             Self::SnoozedTooOften => "it was snoozed too often",
+            Self::Dependency => "a job it waited for did not complete",
         }
     }
 }

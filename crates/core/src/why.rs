@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::failure::ErrorEntry;
-use crate::ids::{GroupKey, QueueName, WorkerId};
+use crate::ids::{GroupKey, JobId, QueueName, WorkerId};
 use crate::job::{DeadLetter, Park, Priority};
 use crate::registry::Limiter;
 use crate::time::{Millis, Timestamp};
@@ -13,7 +13,16 @@ use crate::time::{Millis, Timestamp};
 #[serde(tag = "cause", rename_all = "snake_case")]
 pub enum Cause {
     /// Waits for other jobs.
-    Blocked,
+    Blocked {
+        /// How many it still waits for.
+        open: u32,
+        /// How many there were.
+        total: u32,
+        /// Some of those it still waits for.
+        jobs: Vec<JobId>,
+        /// Whether one of them is dead and must be recovered first.
+        dead: Option<JobId>,
+    },
     /// Enqueued for later.
     Delayed,
     /// An attempt failed; the next one is planned.
@@ -127,7 +136,17 @@ impl Why {
         let next =
             self.expected_start.map_or(String::new(), |t| format!(" Expected start {}.", when(t, now)));
         match &self.cause {
-            Cause::Blocked => "Waits for other jobs to finish.".into(),
+            Cause::Blocked { open, total, jobs, dead } => {
+                let listed: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+                let more = if (*open as usize) > jobs.len() { ", …" } else { "" };
+                let dead = dead.map_or(String::new(), |id| format!(" {id} is dead: recover or cancel it."));
+                format!(
+                    "Waits for {} of {} to complete: {}{more}.{dead}{next}",
+                    grouped((*open).into()),
+                    self::jobs((*total).into()),
+                    listed.join(", ")
+                )
+            }
             Cause::Delayed => {
                 format!("Delayed; starts {}.", self.expected_start.map_or("later".into(), |t| when(t, now)))
             }

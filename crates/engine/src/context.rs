@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::codes;
 use tidegate_core::failure::{Category, cut};
 use tidegate_core::ids::{ConnectorName, GroupKey, JobId, KindName, QueueName, TenantId};
-use tidegate_core::job::{ParkScope, Priority};
+use tidegate_core::job::{Dependency, ParkScope, Priority};
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
 use tidegate_core::time::Timestamp;
@@ -19,6 +19,9 @@ use crate::gates::permit::Held;
 use crate::span::within;
 use crate::worker::lease::Lease;
 use crate::{Error, Failure, IntoSpan, Outcome, Result, Tidegate};
+
+/// Most bytes of results that a handler gets at once.
+const DEPENDENCY_BYTES: usize = 64 << 20;
 
 /// Why a handler is asked to stop.
 ///
@@ -179,6 +182,36 @@ impl Context {
             return Err(Error::new(codes::INVALID_REQUEST, why));
         }
         self.report(Some((fraction, cut(note.into(), limits::MAX_NOTE_BYTES))), vec![]).await
+    }
+
+    /// The jobs that this one waited for, with their results, in the order in which they were stored. Jobs that nothing is
+    /// known of any more are left out. Up to 64 MiB of results; more are read page by page with
+    /// [`Jobs::dependencies`](crate::store::Jobs::dependencies).
+    ///
+    /// ```
+    /// # async fn example(cx: tidegate::Context) -> tidegate::Outcome {
+    /// for part in cx.dependencies().await? {
+    ///     println!("{} {:?}", part.id, part.result.map(|r| r.as_str().to_owned()));
+    /// }
+    /// # tidegate::done() }
+    /// ```
+    pub async fn dependencies(&self) -> Result<Vec<Dependency>> {
+        let job = self.job();
+        let (mut all, mut bytes, mut skip) = (vec![], 0, (job.dependencies > 0).then_some(0));
+        while let Some(from) = skip {
+            let page = limits::MAX_DEPENDENCY_PAGE;
+            let found =
+                self.lease().tide().store().dependencies(job.id, Some(job.ticket), from, page).await?;
+            let results = found.jobs.iter().filter_map(|d| d.result.as_ref());
+            bytes += results.map(|r| r.as_str().len()).sum::<usize>();
+            if bytes > DEPENDENCY_BYTES {
+                let why = "the results of what it waited for have more than 64 MiB; read them page by page";
+                return Err(Error::new(codes::TOO_LARGE, why));
+            }
+            all.extend(found.jobs);
+            skip = found.next;
+        }
+        Ok(all)
     }
 
     /// Keeps lines with the job in one write: the last hundred stay, each up to 1 KiB. Durable when it returns.

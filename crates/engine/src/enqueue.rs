@@ -7,7 +7,7 @@ use std::pin::Pin;
 use serde_json::value::RawValue;
 use tidegate_core::codes;
 use tidegate_core::ids::{GroupKey, JobId, KindName, QueueName, TenantId, UniqueKey};
-use tidegate_core::job::{OnConflict, Priority, Unique, UniqueScope};
+use tidegate_core::job::{OnConflict, OnDead, Priority, Unique, UniqueScope};
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
 use tidegate_core::registry::KindSettings;
@@ -55,6 +55,10 @@ struct Draft {
     retry: Option<RetryPolicy>,
     unique: Option<Unique>,
     trace: Option<String>,
+    /// Whether its id was just made here, so that no job can have it.
+    fresh: bool,
+    after: Vec<JobId>,
+    on_dead: OnDead,
 }
 
 #[derive(Debug)]
@@ -261,6 +265,53 @@ impl Enqueue {
         self.put(Ok::<_, Error>(id), |d, v| d.id = Some(v))
     }
 
+    /// It waits until these jobs are completed: stored ones, or others of the same [`Flow`](crate::Flow) or
+    /// [`enqueue_many`](Tidegate::enqueue_many).
+    ///
+    /// ```
+    /// # #[derive(serde::Serialize, serde::Deserialize, tidegate::Job)] struct Greet { name: String }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tidegate::Result<()> {
+    /// # let tide = tidegate::Tidegate::memory();
+    /// let first = tide.enqueue(Greet { name: "you".into() }).await?;
+    /// let second = tide.enqueue(Greet { name: "me".into() }).after([first.id]).await?;
+    /// assert_eq!(tide.job(second.id).await?.unwrap().state, tidegate::State::Blocked);
+    /// # Ok(()) }
+    /// ```
+    pub fn after(self, jobs: impl IntoIterator<Item = JobId>) -> Self {
+        let jobs: Vec<JobId> = jobs.into_iter().take(limits::MAX_DEPENDENCIES + 1).collect();
+        let most = limits::MAX_DEPENDENCIES;
+        let checked = if jobs.len() <= most {
+            Ok(jobs)
+        } else {
+            Err(Error::new(codes::INVALID_BATCH, format!("a job waits for at most {most} others")))
+        };
+        self.put(checked, |d, jobs| d.after.extend(jobs))
+    }
+
+    /// What becomes of it when a job that it waits for ends dead or cancelled; [`OnDead::Fail`] if not said.
+    ///
+    /// ```
+    /// # fn example(job: tidegate::Enqueue, first: tidegate::JobId) -> tidegate::Enqueue {
+    /// job.after([first]).on_dead(tidegate::OnDead::Wait)
+    /// # }
+    /// ```
+    pub fn on_dead(self, rule: OnDead) -> Self {
+        self.put(Ok::<_, Error>(rule), |d, rule| d.on_dead = rule)
+    }
+
+    /// Its id: the one it was given, or one that is made now.
+    pub(crate) fn with_id(mut self, make: impl FnOnce() -> JobId) -> (Self, JobId) {
+        let Ok(draft) = &mut self.draft else {
+            // It is refused whatever its id.
+            return (self, make());
+        };
+        let id = *draft.id.get_or_insert_with(|| {
+            draft.fresh = true;
+            make()
+        });
+        (self, id)
+    }
+
     /// Trace context to hand to the handler, such as a `traceparent`.
     ///
     /// ```
@@ -332,6 +383,9 @@ impl Draft {
             retry: None,
             unique: None,
             trace: None,
+            fresh: false,
+            after: vec![],
+            on_dead: OnDead::Fail,
         }
     }
 
@@ -354,7 +408,7 @@ impl Draft {
         };
         Ok(NewJob {
             id: self.id.unwrap_or_else(|| tide.mint().job_id(now)),
-            id_may_exist: self.id.is_some(),
+            id_may_exist: self.id.is_some() && !self.fresh,
             kind,
             queue: self.queue,
             tenant: self.tenant,
@@ -367,6 +421,8 @@ impl Draft {
             retry: self.retry,
             unique: self.unique,
             trace: self.trace,
+            after: self.after,
+            on_dead: self.on_dead,
         })
     }
 }

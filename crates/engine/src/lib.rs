@@ -43,6 +43,7 @@ mod context;
 mod enqueue;
 mod error;
 mod failure;
+mod flow;
 pub mod gates;
 mod handler;
 mod job;
@@ -60,6 +61,7 @@ pub use context::{Context, StopReason};
 pub use enqueue::{Enqueue, IntoPayload};
 pub use error::{Error, Result};
 pub use failure::{Classify, Failure};
+pub use flow::Flow;
 pub use job::Job;
 pub use outcome::{Done, IntoOutcome, Outcome, done, done_with};
 pub use schedule::Schedule;
@@ -70,7 +72,9 @@ pub use tidegate_core::failure::Category;
 pub use tidegate_core::ids::{
     ConnectorName, GroupKey, JobId, KindName, QueueName, ScheduleName, TenantId, UniqueKey, WorkerId,
 };
-pub use tidegate_core::job::{Job as JobView, OnConflict, ParkScope, Priority, State, Unique, UniqueScope};
+pub use tidegate_core::job::{
+    Dependency, Job as JobView, OnConflict, OnDead, ParkScope, Priority, State, Unique, UniqueScope,
+};
 pub use tidegate_core::payload::Payload;
 pub use tidegate_core::registry::{KindSettings, QueueSettings};
 pub use tidegate_core::retry::{Backoff, Jitter, RetryPolicy};

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::enqueue::{Enqueue, IntoPayload, many};
+use crate::flow::Flow;
 use crate::gates::Keeper;
 use crate::mint::Mint;
 use crate::span::duration;
@@ -206,6 +207,42 @@ impl Tidegate {
         Schedule::new(self.clone(), name.as_ref(), &payload)
     }
 
+    /// Begins a flow: jobs that wait for each other, enqueued together.
+    ///
+    /// ```
+    /// # let tide = tidegate::Tidegate::memory();
+    /// let mut flow = tide.flow();
+    /// # let _ = flow.add(tide.enqueue_json("k", "1"));
+    /// ```
+    pub fn flow(&self) -> Flow {
+        Flow::new(self.clone())
+    }
+
+    /// Enqueues a batch, and a job that runs when all of it is completed, in one commit. The last answer is that job's; its
+    /// handler sees the results with [`Context::dependencies`](crate::Context::dependencies).
+    ///
+    /// ```
+    /// # #[derive(serde::Serialize, serde::Deserialize, tidegate::Job)] struct Resize { image: u32 }
+    /// # #[derive(serde::Serialize, serde::Deserialize, tidegate::Job)] struct Publish;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tidegate::Result<()> {
+    /// # let tide = tidegate::Tidegate::memory();
+    /// let images = (0..3).map(|image| tide.enqueue(Resize { image }));
+    /// let jobs = tide.batch(images, tide.enqueue(Publish)).await?;
+    /// assert_eq!(jobs.len(), 4);
+    /// # Ok(()) }
+    /// ```
+    pub async fn batch(
+        &self,
+        jobs: impl IntoIterator<Item = Enqueue>,
+        then: Enqueue,
+    ) -> Result<Vec<Enqueued>> {
+        let mut flow = self.flow();
+        let ids: Vec<JobId> =
+            jobs.into_iter().take(limits::MAX_ENQUEUE_BATCH).map(|job| flow.add(job)).collect();
+        flow.add(then.after(ids));
+        flow.enqueue().await
+    }
+
     /// Registers a kind and its queue. Handlers and typed enqueues do it by themselves.
     ///
     /// ```
@@ -280,7 +317,27 @@ impl Tidegate {
     /// ```
     pub async fn cancel(&self, id: JobId, note: impl Into<String>) -> Result<CancelReply> {
         let note = cut(note.into(), limits::MAX_NOTE_BYTES);
-        let reply = self.store().cancel(CancelJob { id, note, now: self.now() }).await?;
+        let reply = self.store().cancel(CancelJob { id, note, cascade: false, now: self.now() }).await?;
+        self.say_settled();
+        Ok(reply)
+    }
+
+    /// Cancels a job and those who wait for it, and those who wait for them, in one step: up to 10,000. For a tenant's job,
+    /// that tenant's alone.
+    ///
+    /// ```
+    /// # #[derive(serde::Serialize, serde::Deserialize, tidegate::Job)] struct Greet { name: String }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tidegate::Result<()> {
+    /// # let tide = tidegate::Tidegate::memory();
+    /// let first = tide.enqueue(Greet { name: "you".into() }).await?;
+    /// let second = tide.enqueue(Greet { name: "me".into() }).after([first.id]).await?;
+    /// tide.cancel_flow(first.id, "ada: not needed").await?;
+    /// assert_eq!(tide.job(second.id).await?.unwrap().state, tidegate::State::Cancelled);
+    /// # Ok(()) }
+    /// ```
+    pub async fn cancel_flow(&self, id: JobId, note: impl Into<String>) -> Result<CancelReply> {
+        let note = cut(note.into(), limits::MAX_NOTE_BYTES);
+        let reply = self.store().cancel(CancelJob { id, note, cascade: true, now: self.now() }).await?;
         self.say_settled();
         Ok(reply)
     }

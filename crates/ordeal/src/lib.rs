@@ -4,6 +4,7 @@
 //! files with one system call a line. The tests kill it again and again and then judge by those files and by reading
 //! the database with SQLite itself, without any of Tidegate's own counters.
 
+pub mod flow;
 pub mod gates;
 
 use std::fmt::Write as _;

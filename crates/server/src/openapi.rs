@@ -29,7 +29,7 @@ pub(crate) enum OneOrMany<T> {
     ),
     paths(
         meta::live, meta::ready, meta::health, meta::openapi, meta::error_page, meta::about,
-        jobs::enqueue, jobs::search, jobs::get, jobs::why, jobs::cancel, jobs::run_now, jobs::reprioritise,
+        jobs::enqueue, jobs::search, jobs::get, jobs::why, jobs::dependencies, jobs::cancel, jobs::run_now, jobs::reprioritise,
         queues::list, queues::ensure, queues::get, queues::put, queues::pause, queues::resume, queues::settings,
         kinds::list, kinds::get, kinds::put,
         parks::list, parks::put, parks::delete, parks::groups, parks::pause_group, parks::resume_group,

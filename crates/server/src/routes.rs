@@ -56,6 +56,7 @@ routes! {
     GET    "/v1/jobs"                     BROWSE       => jobs::search;
     GET    "/v1/jobs/{id}"                LOOK_OR_HOLD => jobs::get;
     GET    "/v1/jobs/{id}/why"            LOOK         => jobs::why;
+    GET    "/v1/jobs/{id}/dependencies"   LOOK_OR_HOLD => jobs::dependencies;
     POST   "/v1/jobs/{id}/cancel"         CONTROL      => jobs::cancel;
     POST   "/v1/jobs/{id}/run-now"        CONTROL      => jobs::run_now;
     PUT    "/v1/jobs/{id}/priority"       CONTROL      => jobs::reprioritise;

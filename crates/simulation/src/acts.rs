@@ -205,7 +205,8 @@ impl<P: Plane> World<P> {
         match self.dice.below(9) {
             0 => {
                 let ask = move |plane: &mut P, now| {
-                    let reply = plane.cancel(CancelJob { id, note: "operator".into(), now })?;
+                    let reply =
+                        plane.cancel(CancelJob { id, note: "operator".into(), cascade: false, now })?;
                     Ok(((), Event::Cancelled(id, reply, now)))
                 };
                 self.call(who, ask).map(drop)

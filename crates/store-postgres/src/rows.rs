@@ -12,6 +12,7 @@
 mod claims;
 mod copy;
 mod fetched;
+mod flows;
 pub(crate) mod foreseen;
 mod gathered;
 mod jobs;
@@ -134,6 +135,7 @@ impl PgRows {
             Change::Queue(queue) => self.foreseen.name_queue(&queue.name, queue.id),
             Change::Stored(StoredJobs { later: Some(at), .. })
             | Change::LetGo { fate: Fate::Scheduled(at, _), .. }
+            | Change::Unblocked { later: Some(at), .. }
             | Change::NextDue(Some(at)) => self.scheduled(*at),
             _ => {}
         }

@@ -32,6 +32,12 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0005_schedules.sql"),
         readable_from: 5,
     },
+    // Its own number: no older program knows a blocked job from a ready one.
+    Migration {
+        name: "0006_dependencies",
+        text: include_str!("../migrations/0006_dependencies.sql"),
+        readable_from: 6,
+    },
 ];
 
 /// Version of the schema that this program makes.

@@ -4,7 +4,7 @@
 //! with the one definition of a fit ([`JobQuery::matches`]). One page looks at no more than
 //! [`limits::MAX_SEARCH_SCAN`] rows and hands back where to go on.
 //!
-//! States with few jobs are found from their own lists: dead and cancelled by index, running from the leases,
+//! States with few jobs are found from their own lists: dead, cancelled and blocked by index, running from the leases,
 //! scheduled from the schedule if that is short. Everything else walks the jobs from the newest.
 
 use tidegate_core::ids::{GroupKey, KindName, QueueName, Seq, TenantId};
@@ -129,8 +129,9 @@ impl Search {
                 Some(list) => list,
                 None => return Ok(None),
             },
-            // Nothing is blocked yet: no job waits for another.
-            [State::Blocked] => vec![],
+            [State::Blocked] => {
+                numbers(&link.query(Sql::SearchBlocked, &[&self.before, &(most as i64)]).await?)?
+            }
             _ => return Ok(None),
         };
         list.sort_unstable();
@@ -223,7 +224,7 @@ fn state_bit(state: State) -> i32 {
         State::Cancelled => 8,
         State::Scheduled => 16,
         State::Ready | State::Running => 32,
-        State::Blocked => 0,
+        State::Blocked => 64,
     }
 }
 

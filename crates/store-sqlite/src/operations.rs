@@ -10,9 +10,9 @@ use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::machine::Machine;
 use tidegate_store::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
-    ScheduleView, Settle, Settled, Shelf, Stood, TickQuery, Totals,
+    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase, Erased, JobQuery,
+    KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve,
+    ScheduleChange, ScheduleView, Settle, Settled, Shelf, Stood, TickQuery, Ticket, Totals,
 };
 use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep};
 use tokio::sync::oneshot;
@@ -95,6 +95,16 @@ impl Jobs for SqliteStore {
             };
             return Ok(Page { jobs: found.into_iter().map(|(_, job)| job).collect(), next });
         }
+    }
+
+    async fn dependencies(
+        &self,
+        id: JobId,
+        _held: Option<Ticket>,
+        skip: u32,
+        limit: usize,
+    ) -> Result<Dependencies> {
+        self.run(Traits::read(), move |m| m.dependencies(id, skip, limit)).await
     }
 
     async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {

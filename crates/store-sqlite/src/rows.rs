@@ -6,6 +6,7 @@
 
 mod batch;
 mod claims;
+mod flows;
 mod jobs;
 mod names;
 mod records;

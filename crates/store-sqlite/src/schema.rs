@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_records.sql"),
     include_str!("../migrations/0003_schedules.sql"),
+    include_str!("../migrations/0004_dependencies.sql"),
 ];
 
 /// Version of the files this program writes.

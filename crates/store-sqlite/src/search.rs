@@ -4,7 +4,7 @@
 //! with the one definition of a fit ([`JobQuery::matches`]). One page looks at no more than
 //! [`limits::MAX_SEARCH_SCAN`] rows and hands back where to go on.
 //!
-//! States with few jobs are found from their own lists: dead and cancelled by index, running from the leases,
+//! States with few jobs are found from their own lists: dead, cancelled and blocked by index, running from the leases,
 //! scheduled from the schedule if that is short. Everything else walks the jobs from the newest.
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -129,8 +129,7 @@ impl Search {
                 Some(list) => list,
                 None => return Ok(None),
             },
-            // Nothing is blocked yet: no job waits for another.
-            [State::Blocked] => vec![],
+            [State::Blocked] => blocked(conn, self.before, most)?,
             _ => return Ok(None),
         };
         list.sort_unstable();
@@ -180,7 +179,7 @@ fn state_bit(state: State) -> i64 {
         State::Cancelled => 8,
         State::Scheduled => 16,
         State::Ready | State::Running => 32,
-        State::Blocked => 0,
+        State::Blocked => 64,
     }
 }
 
@@ -198,6 +197,12 @@ fn newest(conn: &Connection, before: i64) -> Result<Option<i64>> {
 fn finished(conn: &Connection, state: i64, before: i64, most: usize) -> Result<Vec<i64>> {
     let mut statement = conn.prepare_cached(sql!("search/finished")).or_store()?;
     let found = statement.query_map(params![state, before, most as i64], |row| row.get(0));
+    found.and_then(Iterator::collect).or_store()
+}
+
+fn blocked(conn: &Connection, before: i64, most: usize) -> Result<Vec<i64>> {
+    let mut statement = conn.prepare_cached(sql!("search/blocked")).or_store()?;
+    let found = statement.query_map(params![before, most as i64], |row| row.get(0));
     found.and_then(Iterator::collect).or_store()
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, Seq, TenantId, UniqueKey};
-use tidegate_core::job::{DeadLetter, Job, Park, ParkScope, Priority, State};
+use tidegate_core::job::{DeadLetter, Dependency, Job, Park, ParkScope, Priority, State};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::limits;
 use tidegate_core::registry::{KindSettings, QueueSettings};
@@ -17,12 +17,13 @@ use tidegate_core::why::Why;
 
 use crate::machine::Machine;
 use crate::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Totals,
+    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase, Erased, JobQuery,
+    KindView, NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf,
+    Ticket, Totals,
 };
 use crate::rows::{
-    ClaimRows, DoneRow, JobRow, JobRows, KindId, LeaseRow, NameRows, Names, Scanned, ScannedState,
-    ScheduleId, StateRow, Stored, TenantNo, TimeRows, UniqueRow,
+    BlockedRow, ClaimRows, DoneRow, FlowRows, JobRow, JobRows, KindId, LeaseRow, NameRows, Names, Scanned,
+    ScannedState, ScheduleId, StateRow, Stored, TenantNo, TimeRows, UniqueRow,
 };
 use crate::traits::{Jobs, Letters, Records, Registry, Store, Upkeep};
 use crate::{Error, Feed, Result, Signals};
@@ -48,6 +49,11 @@ pub struct MemoryRows {
     parks: BTreeMap<(ParkScope, String), Park>,
     starts: BTreeMap<(QueueId, Timestamp), u32>,
     schedules: BTreeMap<ScheduleId, schedules::Kept>,
+    edges: BTreeSet<(Seq, Seq)>,
+    /// The same edges by who waits.
+    edges_to: BTreeSet<(Seq, Seq)>,
+    blocked: BTreeMap<Seq, BlockedRow>,
+    kept: HashMap<Seq, Dependency>,
     reserved: i64,
     runs: i64,
 }
@@ -117,6 +123,7 @@ impl JobRows for MemoryRows {
             let stored = match self.done.get(seq) {
                 Some(done) => Stored::Finished(done.state),
                 None if delayed.contains(seq) => Stored::Delayed,
+                None if self.blocked.contains_key(seq) => Stored::Blocked,
                 None => Stored::Open,
             };
             let state = self.states.get(seq).map(|s| ScannedState {
@@ -249,6 +256,76 @@ impl ClaimRows for MemoryRows {
         }
         Ok(keys.len() as u64)
     }
+}
+
+impl FlowRows for MemoryRows {
+    fn add_edge(&mut self, parent: Seq, child: Seq) -> Result<()> {
+        self.edges.insert((parent, child));
+        self.edges_to.insert((child, parent));
+        Ok(())
+    }
+
+    fn move_edge(&mut self, from: Seq, to: Seq, child: Seq) -> Result<()> {
+        self.edges.remove(&(from, child));
+        self.edges_to.remove(&(child, from));
+        self.add_edge(to, child)
+    }
+
+    fn drop_edges(&mut self, parents: &[Seq], child: Seq) -> Result<()> {
+        for parent in parents {
+            self.edges.remove(&(*parent, child));
+            self.edges_to.remove(&(child, *parent));
+            if self.children(*parent)?.is_empty() {
+                self.kept.remove(parent);
+            }
+        }
+        Ok(())
+    }
+
+    fn children(&mut self, parent: Seq) -> Result<Vec<Seq>> {
+        Ok(self.edges.range(of(parent)).map(|(_, child)| *child).collect())
+    }
+
+    fn parents(&mut self, child: Seq) -> Result<Vec<Seq>> {
+        Ok(self.edges_to.range(of(child)).map(|(_, parent)| *parent).collect())
+    }
+
+    fn edges(&mut self) -> Result<(Vec<(Seq, u32)>, u64)> {
+        let mut unfinished: BTreeMap<Seq, u32> = BTreeMap::new();
+        let open = |parent: &Seq| self.jobs.contains_key(parent) && !self.done.contains_key(parent);
+        for (parent, _) in self.edges.iter().filter(|(parent, _)| open(parent)) {
+            *unfinished.entry(*parent).or_default() += 1;
+        }
+        Ok((unfinished.into_iter().collect(), self.edges.len() as u64))
+    }
+
+    fn blocked(&mut self, seq: Seq) -> Result<Option<BlockedRow>> {
+        Ok(self.blocked.get(&seq).copied())
+    }
+
+    fn put_blocked(&mut self, seq: Seq, row: &BlockedRow) -> Result<()> {
+        self.blocked.insert(seq, *row);
+        Ok(())
+    }
+
+    fn unblock(&mut self, seq: Seq) -> Result<()> {
+        self.blocked.remove(&seq);
+        Ok(())
+    }
+
+    fn keep(&mut self, seq: Seq, outcome: &Dependency) -> Result<()> {
+        self.kept.insert(seq, outcome.clone());
+        Ok(())
+    }
+
+    fn kept(&mut self, seq: Seq) -> Result<Option<Dependency>> {
+        Ok(self.kept.get(&seq).cloned())
+    }
+}
+
+/// All edges of one job.
+fn of(seq: Seq) -> std::ops::RangeInclusive<(Seq, Seq)> {
+    (seq, Seq(i64::MIN))..=(seq, Seq(i64::MAX))
 }
 
 impl NameRows for MemoryRows {
@@ -454,6 +531,16 @@ impl Jobs for MemoryStore {
             }
             Ok(page)
         })
+    }
+
+    async fn dependencies(
+        &self,
+        id: JobId,
+        _held: Option<Ticket>,
+        skip: u32,
+        limit: usize,
+    ) -> Result<Dependencies> {
+        self.with(|m| m.dependencies(id, skip, limit))
     }
 
     async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {

@@ -8,7 +8,8 @@ use tidegate_core::ids::{
     WorkerId,
 };
 use tidegate_core::job::{
-    Job, OnConflict, Park, ParkScope, Priority, Resolution, Review, State, Unique, UniqueScope,
+    Dependency, Job, OnConflict, OnDead, Park, ParkScope, Priority, Resolution, Review, State, Unique,
+    UniqueScope,
 };
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
@@ -49,6 +50,10 @@ pub struct NewJob {
     pub unique: Option<Unique>,
     /// Trace context to hand to the handler.
     pub trace: Option<String>,
+    /// Jobs that it waits for: stored ones, or others of the same enqueue.
+    pub after: Vec<JobId>,
+    /// What becomes of it when one of them ends dead or cancelled.
+    pub on_dead: OnDead,
 }
 
 impl NewJob {
@@ -69,6 +74,8 @@ impl NewJob {
             retry: None,
             unique: None,
             trace: None,
+            after: vec![],
+            on_dead: OnDead::Fail,
         }
     }
 
@@ -161,6 +168,17 @@ pub struct ClaimedJob {
     pub created_at: Timestamp,
     /// Trace context.
     pub trace: Option<String>,
+    /// How many jobs it waited for: [`dependencies`](crate::Jobs::dependencies) has their results.
+    pub dependencies: u32,
+}
+
+/// Jobs that a job waits, or waited, for.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Dependencies {
+    /// Some of them, in the order in which they were stored. What was erased is not among them.
+    pub jobs: Vec<Dependency>,
+    /// Where to go on; `None`: that was all.
+    pub next: Option<u32>,
 }
 
 /// Reply to a claim.
@@ -278,6 +296,8 @@ pub struct CancelJob {
     pub id: JobId,
     /// By whom and why, for the record.
     pub note: String,
+    /// Whether those who wait for it are cancelled, too, and those who wait for them.
+    pub cascade: bool,
     /// Now.
     pub now: Timestamp,
 }
@@ -358,6 +378,8 @@ pub struct QueueView {
     pub name: QueueName,
     /// Its settings.
     pub settings: QueueSettings,
+    /// Jobs that wait for others.
+    pub blocked: u64,
     /// Ready jobs.
     pub ready: u64,
     /// Scheduled jobs.
@@ -461,6 +483,8 @@ pub struct Erased {
 /// Counts over the whole store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Totals {
+    /// Jobs that wait for others.
+    pub blocked: u64,
     /// Ready jobs.
     pub ready: u64,
     /// Scheduled jobs.

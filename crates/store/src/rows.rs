@@ -6,7 +6,9 @@ use tidegate_core::failure::{Category, ErrorEntry};
 use tidegate_core::ids::{
     JobId, KindName, LeaseId, ProcessId, QueueName, ScheduleName, Seq, TenantId, UniqueKey, WorkerId,
 };
-use tidegate_core::job::{DeadLetter, LogLine, Park, ParkScope, Progress, ScheduledBecause, State, Unique};
+use tidegate_core::job::{
+    DeadLetter, Dependency, LogLine, OnDead, Park, ParkScope, Progress, ScheduledBecause, State, Unique,
+};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::leases::Lease;
 pub use tidegate_core::leases::{KindId, TenantNo};
@@ -61,6 +63,9 @@ pub struct JobExtra {
     /// The schedule that it is a run of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<RunOf>,
+    /// What it was enqueued to wait for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow: Option<Flow>,
 }
 
 /// Which tick of which schedule a job is the run of.
@@ -89,6 +94,26 @@ pub struct ScheduleRow {
     pub spec: ScheduleSpec,
     /// Where it stands.
     pub state: ScheduleState,
+}
+
+/// What a job was enqueued to wait for. The jobs themselves are edges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// How many jobs.
+    pub total: u32,
+    /// What becomes of it when one of them ends dead or cancelled.
+    pub on_dead: OnDead,
+}
+
+/// A blocked job: enough to decide what becomes of it when a job that it waits for is finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockedRow {
+    /// How many jobs it still waits for.
+    pub open: u32,
+    /// What becomes of it when one of them ends dead or cancelled.
+    pub on_dead: OnDead,
+    /// Not before this time, once it waits for none.
+    pub run_at: Option<Timestamp>,
 }
 
 /// The part of a job that changes. Most jobs never have one: it appears at the first retry, snooze, stall, progress,
@@ -239,6 +264,8 @@ pub enum Stored {
     Open,
     /// Scheduled.
     Delayed,
+    /// Waits for other jobs.
+    Blocked,
     /// Finished.
     Finished(State),
 }
@@ -271,6 +298,12 @@ pub struct Reads {
     pub states: Vec<Seq>,
     /// With [`TimeRows::done`]; few may have one.
     pub done: Vec<Seq>,
+    /// With [`FlowRows::blocked`]; few may have one.
+    pub blocked: Vec<Seq>,
+    /// With [`FlowRows::children`]; few may have any.
+    pub children: Vec<Seq>,
+    /// With [`FlowRows::parents`]; few may have any.
+    pub parents: Vec<Seq>,
 }
 
 /// What an operation is about to look up one by one. Most of it may not exist.
@@ -376,6 +409,34 @@ pub trait ClaimRows {
     fn expire_uniques(&mut self, now: Timestamp, limit: usize) -> Result<u64>;
 }
 
+/// Rows of jobs that wait for other jobs. An edge leads from a job to one that waits, or waited, for it; it is there for as
+/// long as the latter is stored.
+pub trait FlowRows {
+    /// Adds an edge.
+    fn add_edge(&mut self, parent: Seq, child: Seq) -> Result<()>;
+    /// Puts an edge in the place of another: the child waits for `to` instead of `from`.
+    fn move_edge(&mut self, from: Seq, to: Seq, child: Seq) -> Result<()>;
+    /// Removes the edges to a job from these, which are all that it has, and what was kept of those of them that nobody
+    /// waits for any more.
+    fn drop_edges(&mut self, parents: &[Seq], child: Seq) -> Result<()>;
+    /// Who waits, or waited, for a job, in order.
+    fn children(&mut self, parent: Seq) -> Result<Vec<Seq>>;
+    /// What a job waits, or waited, for, in order.
+    fn parents(&mut self, child: Seq) -> Result<Vec<Seq>>;
+    /// Jobs with edges to others that are not finished, each with how many; and how many edges there are in all.
+    fn edges(&mut self) -> Result<(Vec<(Seq, u32)>, u64)>;
+    /// Reads a blocked job.
+    fn blocked(&mut self, seq: Seq) -> Result<Option<BlockedRow>>;
+    /// Writes a blocked job.
+    fn put_blocked(&mut self, seq: Seq, row: &BlockedRow) -> Result<()>;
+    /// A job is not blocked any more.
+    fn unblock(&mut self, seq: Seq) -> Result<()>;
+    /// Keeps what others need to know of a job that is about to be deleted.
+    fn keep(&mut self, seq: Seq, outcome: &Dependency) -> Result<()>;
+    /// What was kept of a job that was deleted.
+    fn kept(&mut self, seq: Seq) -> Result<Option<Dependency>>;
+}
+
 /// Rows of names, settings, parks and limiter windows.
 pub trait NameRows {
     /// Reads everything.
@@ -426,6 +487,6 @@ pub trait ScheduleRows {
 }
 
 /// All rows of a store.
-pub trait Rows: JobRows + TimeRows + ClaimRows + NameRows + ScheduleRows {}
+pub trait Rows: JobRows + TimeRows + ClaimRows + NameRows + ScheduleRows + FlowRows {}
 
-impl<T: JobRows + TimeRows + ClaimRows + NameRows + ScheduleRows> Rows for T {}
+impl<T: JobRows + TimeRows + ClaimRows + NameRows + ScheduleRows + FlowRows> Rows for T {}

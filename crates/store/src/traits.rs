@@ -13,9 +13,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
-    ScheduleView, Settle, Settled, Shelf, Stood, TickQuery, Totals,
+    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase, Erased, JobQuery,
+    KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve,
+    ScheduleChange, ScheduleView, Settle, Settled, Shelf, Stood, TickQuery, Ticket, Totals,
 };
 use crate::{Feed, Result, Signals};
 
@@ -52,6 +52,15 @@ pub trait Jobs: Send + Sync {
     async fn get(&self, id: JobId) -> Result<Option<Job>>;
     /// Finds jobs.
     async fn search(&self, query: JobQuery) -> Result<Page>;
+    /// Jobs that a job waits, or waited, for, with their results: up to `limit`, without the first `skip`. A worker that asks
+    /// about a job that it holds shows its ticket, in case that a server wants to see it.
+    async fn dependencies(
+        &self,
+        id: JobId,
+        held: Option<Ticket>,
+        skip: u32,
+        limit: usize,
+    ) -> Result<Dependencies>;
     /// Why a job is where it is.
     async fn why(&self, id: JobId, now: Timestamp) -> Result<Why>;
 }

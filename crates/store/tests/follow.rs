@@ -119,7 +119,9 @@ fn every_step_of_a_job_is_an_event_here_and_elsewhere() {
     assert_eq!(happened[0], started());
     assert!(happened.contains(&Happened::Stalled));
 
-    w.leader.cancel(CancelJob { id: JobId::from_parts(1, 1), note: String::new(), now: w.now }).unwrap();
+    w.leader
+        .cancel(CancelJob { id: JobId::from_parts(1, 1), note: String::new(), cascade: false, now: w.now })
+        .unwrap();
     assert_eq!(w.happened(), [Happened::Cancelled]);
     w.leader.watch(false);
     w.leader.enqueue(vec![job(9)], w.now).unwrap();
@@ -136,7 +138,7 @@ fn a_follower_wakes_its_workers_and_stops_its_handlers() {
     w.pass_on();
     assert!(!w.follower.take_signals().work, "less work is no news");
     let id = JobId::from_parts(1, 1);
-    w.leader.cancel(CancelJob { id, note: String::new(), now: w.now }).unwrap();
+    w.leader.cancel(CancelJob { id, note: String::new(), cascade: false, now: w.now }).unwrap();
     w.pass_on();
     assert_eq!(w.follower.take_signals().cancels, [id]);
 }
@@ -150,7 +152,14 @@ fn who_only_looked_has_nothing_to_tell() {
     w.leader.queues(w.now).unwrap();
     assert!(w.leader.enqueue(vec![], w.now).is_err());
     assert!(
-        w.leader.cancel(CancelJob { id: JobId::from_parts(1, 1), note: String::new(), now: w.now }).is_err()
+        w.leader
+            .cancel(CancelJob {
+                id: JobId::from_parts(1, 1),
+                note: String::new(),
+                cascade: false,
+                now: w.now
+            })
+            .is_err()
     );
     assert_eq!(w.leader.take_changes(), []);
     w.leader.enqueue(vec![job(1)], w.now).unwrap();

@@ -140,6 +140,9 @@ pub struct ClaimedJob {
     pub created_at: Time,
     /// Trace context.
     pub trace: Option<String>,
+    /// How many jobs it waited for: `/v1/jobs/{id}/dependencies` has their results.
+    #[serde(default)]
+    pub dependencies: u32,
 }
 
 impl ClaimReply {
@@ -180,6 +183,7 @@ impl From<params::ClaimedJob> for ClaimedJob {
             timeout_ms: job.timeout_ms,
             created_at: job.created_at.into(),
             trace: job.trace,
+            dependencies: job.dependencies,
         }
     }
 }
@@ -200,6 +204,7 @@ impl From<ClaimedJob> for params::ClaimedJob {
             timeout_ms: job.timeout_ms,
             created_at: job.created_at.into(),
             trace: job.trace,
+            dependencies: job.dependencies,
         }
     }
 }

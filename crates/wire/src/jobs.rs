@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_core::codes;
 use tidegate_core::ids::{GroupKey, JobId, KindName, QueueName, TenantId};
-use tidegate_core::job::{Priority, Review, State, Unique};
+use tidegate_core::job::{self, OnDead, Priority, Review, State, Unique};
 use tidegate_core::limits;
 use tidegate_core::retry::RetryPolicy;
 use tidegate_core::time::Timestamp;
@@ -14,7 +14,7 @@ use crate::settlements::one_time;
 use crate::{Cursor, Json, Problem, Time};
 
 mod view;
-pub use view::{DeadLetter, ErrorEntry, Held, Job, LogLine, Progress};
+pub use view::{DeadLetter, ErrorEntry, Held, Job, LogLine, Progress, Waits};
 
 /// A job to be enqueued. What is not given comes from its kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -71,6 +71,14 @@ pub struct EnqueueJob {
     /// Trace context to hand to the handler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+    /// Jobs that it waits for: stored ones, or others of the same request by the ids that it gives them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    pub after: Vec<JobId>,
+    /// What becomes of it when one of them ends dead or cancelled; `fail` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::OnDead>))]
+    pub on_dead: Option<OnDead>,
 }
 
 impl EnqueueJob {
@@ -91,6 +99,8 @@ impl EnqueueJob {
             retry: job.retry,
             unique: job.unique,
             trace: job.trace,
+            on_dead: (!job.after.is_empty()).then_some(job.on_dead),
+            after: job.after,
         }
     }
 
@@ -118,6 +128,8 @@ impl EnqueueJob {
             retry: self.retry,
             unique: self.unique,
             trace: self.trace,
+            after: self.after,
+            on_dead: self.on_dead.unwrap_or_default(),
         })
     }
 }
@@ -245,6 +257,61 @@ pub struct CancelRequest {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(example = "ada: sent twice"))]
     pub note: String,
+    /// Whether those who wait for it are cancelled, too, and those who wait for them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cascade: bool,
+}
+
+/// A job that another one waits, or waited, for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Dependency {
+    /// Its id.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub id: JobId,
+    /// Where it stands.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::State))]
+    pub state: State,
+    /// Its result, once completed; missing if it completed without one.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "Json::given")]
+    pub result: Option<Json>,
+    /// Code of what it died of, if it is dead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}
+
+/// Jobs that a job waits, or waited, for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DependencyPage {
+    /// Some of them, in the order in which they were stored.
+    pub jobs: Vec<Dependency>,
+    /// What to skip next; `null`: that was all.
+    pub next: Option<u32>,
+}
+
+impl From<params::Dependencies> for DependencyPage {
+    fn from(page: params::Dependencies) -> Self {
+        let job = |d: job::Dependency| Dependency {
+            id: d.id,
+            state: d.state,
+            result: d.result.map(Json::from),
+            code: d.code,
+        };
+        Self { jobs: page.jobs.into_iter().map(job).collect(), next: page.next }
+    }
+}
+
+impl From<DependencyPage> for params::Dependencies {
+    fn from(page: DependencyPage) -> Self {
+        let job = |d: Dependency| job::Dependency {
+            id: d.id,
+            state: d.state,
+            result: d.result.map(Json::trusted),
+            code: d.code,
+        };
+        Self { jobs: page.jobs.into_iter().map(job).collect(), next: page.next }
+    }
 }
 
 /// Reply to a cancel.

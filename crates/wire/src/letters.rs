@@ -125,6 +125,9 @@ impl From<EraseReply> for params::Erased {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Totals {
+    /// Jobs that wait for others.
+    #[serde(default)]
+    pub blocked: u64,
     /// Ready jobs.
     pub ready: u64,
     /// Scheduled jobs.
@@ -143,14 +146,15 @@ pub struct Totals {
 
 impl From<params::Totals> for Totals {
     fn from(t: params::Totals) -> Self {
-        let params::Totals { ready, scheduled, running, completed, dead, cancelled, stale_refused } = t;
-        Self { ready, scheduled, running, completed, dead, cancelled, stale_refused }
+        let params::Totals { blocked, ready, scheduled, running, completed, dead, cancelled, stale_refused } =
+            t;
+        Self { blocked, ready, scheduled, running, completed, dead, cancelled, stale_refused }
     }
 }
 
 impl From<Totals> for params::Totals {
     fn from(t: Totals) -> Self {
-        let Totals { ready, scheduled, running, completed, dead, cancelled, stale_refused } = t;
-        Self { ready, scheduled, running, completed, dead, cancelled, stale_refused }
+        let Totals { blocked, ready, scheduled, running, completed, dead, cancelled, stale_refused } = t;
+        Self { blocked, ready, scheduled, running, completed, dead, cancelled, stale_refused }
     }
 }

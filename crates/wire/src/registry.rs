@@ -26,6 +26,9 @@ pub struct Queue {
     /// Its settings.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::QueueSettings))]
     pub settings: QueueSettings,
+    /// Jobs that wait for others.
+    #[serde(default)]
+    pub blocked: u64,
     /// Ready jobs.
     pub ready: u64,
     /// Scheduled jobs.
@@ -53,6 +56,7 @@ impl From<params::QueueView> for Queue {
         Self {
             name: q.name,
             settings: q.settings,
+            blocked: q.blocked,
             ready: q.ready,
             scheduled: q.scheduled,
             running: q.running,
@@ -73,6 +77,7 @@ impl TryFrom<Queue> for params::QueueView {
         Ok(Self {
             name: q.name,
             settings: q.settings,
+            blocked: q.blocked,
             ready: q.ready,
             scheduled: q.scheduled,
             running: q.running,

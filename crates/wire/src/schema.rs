@@ -153,6 +153,19 @@ names!(
         Poison,
         /// It was snoozed too often.
         SnoozedTooOften,
+        /// A job that it waited for did not complete.
+        Dependency,
+    }
+);
+names!(
+    /// What becomes of a job when one that it waits for ends dead or cancelled.
+    OnDead: "snake_case" {
+        /// It is dead, too.
+        Fail,
+        /// As if it had completed.
+        Ignore,
+        /// It waits until the dead job is recovered and completes.
+        Wait,
     }
 );
 names!(

@@ -1,7 +1,7 @@
 //! Why a job is where it is, on the wire: a sentence for people, the facts for programs.
 
 use serde::{Deserialize, Serialize};
-use tidegate_core::ids::{GroupKey, QueueName, WorkerId};
+use tidegate_core::ids::{GroupKey, JobId, QueueName, WorkerId};
 use tidegate_core::job::Priority;
 use tidegate_core::registry::Limiter;
 use tidegate_core::time::Timestamp;
@@ -42,7 +42,18 @@ pub struct Why {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Cause {
     /// Waits for other jobs.
-    Blocked,
+    Blocked {
+        /// How many it still waits for.
+        open: u32,
+        /// How many there were.
+        total: u32,
+        /// Some of those it still waits for.
+        #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+        jobs: Vec<JobId>,
+        /// One of them that is dead and must be recovered first.
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+        dead: Option<JobId>,
+    },
     /// Enqueued for later.
     Delayed,
     /// An attempt failed; the next one is planned.
@@ -168,7 +179,7 @@ impl From<why::Cause> for Cause {
     fn from(cause: why::Cause) -> Self {
         use why::Cause as C;
         match cause {
-            C::Blocked => Self::Blocked,
+            C::Blocked { open, total, jobs, dead } => Self::Blocked { open, total, jobs, dead },
             C::Delayed => Self::Delayed,
             C::Retry { next_attempt, error } => Self::Retry { next_attempt, error: error.map(Into::into) },
             C::Snoozed { reason, times } => Self::Snoozed { reason, times },
@@ -194,7 +205,7 @@ impl TryFrom<Cause> for why::Cause {
     fn try_from(cause: Cause) -> Result<Self, Problem> {
         use Cause as C;
         Ok(match cause {
-            C::Blocked => Self::Blocked,
+            C::Blocked { open, total, jobs, dead } => Self::Blocked { open, total, jobs, dead },
             C::Delayed => Self::Delayed,
             C::Retry { next_attempt, error } => Self::Retry { next_attempt, error: error.map(Into::into) },
             C::Snoozed { reason, times } => Self::Snoozed { reason, times },

@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tidegate_core::failure::Category;
-use tidegate_core::job::{OnConflict, Priority, Resolution, Review, ScheduledBecause, State, UniqueScope};
+use tidegate_core::job::{
+    OnConflict, OnDead, Priority, Resolution, Review, ScheduledBecause, State, UniqueScope,
+};
 use tidegate_core::registry::{KindSettings, Limiter, QueueSettings};
 use tidegate_core::retry::{Backoff, DeadReason, Jitter, RetryPolicy};
 use tidegate_core::schedule::{Backfill, Missed, Overlap, ScheduleSettings, SkipReason};
@@ -66,7 +68,9 @@ fn names_are_the_same() {
         DeadReason::NotRetryable,
         DeadReason::Poison,
         DeadReason::SnoozedTooOften,
+        DeadReason::Dependency,
     ]);
+    same_names::<schema::OnDead, _>(OnDead::ALL);
     same_names::<schema::EnqueueOutcome, _>([
         EnqueueOutcome::Created,
         EnqueueOutcome::Kept,

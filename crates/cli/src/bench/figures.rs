@@ -37,6 +37,8 @@ pub(super) struct Figures {
     pub(super) enqueue_single_per_s: f64,
     pub(super) enqueue_bulk_per_s: f64,
     pub(super) process_per_s: f64,
+    /// The same for jobs that wait for each other; 0 if it was not measured.
+    pub(super) dependent_per_s: f64,
     pub(super) pickup_ms: Pickup,
     pub(super) lost: u64,
     pub(super) duplicated: u64,
@@ -58,6 +60,11 @@ impl Figures {
         );
         row("enqueue, in bulk", per_s(self.enqueue_bulk_per_s), "2 callers, 1,000 jobs a call");
         row("process", per_s(self.process_per_s), "no-op handler, completed jobs kept, pruner on");
+        if self.dependent_per_s > 0.0 {
+            let ratio = self.dependent_per_s / self.process_per_s.max(1.0);
+            let how = format!("flows of 100: one, 98 after it, one after those; {ratio:.2} of the former");
+            row("process, dependent", per_s(self.dependent_per_s), &how);
+        }
         let ms = |n: f64| format!("{n:.2} ms");
         row("pickup p50", ms(self.pickup_ms.p50), "idle queue, from before the enqueue to the handler");
         row("pickup p95", ms(self.pickup_ms.p95), "");

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::backlog::{self, Backlog};
 use super::figures::{Figures, Pickup, memory_mb};
-use super::{fleet, steady};
+use super::{dependent, fleet, steady};
 use crate::config::Config;
 use crate::data::{self, Target};
 use crate::error::{Failure, Result};
@@ -142,17 +142,23 @@ pub(super) async fn run(args: JobsArgs, config: &Config, output: &Output) -> Res
     (figures.rss_mb, figures.rss_peak_mb) = memory_mb();
     output.note("pickup …");
     figures.pickup_ms = pickup(&tide).await?;
+    if args.backlog.is_empty() {
+        output.note("process, jobs that wait for each other …");
+        let flows = dependent::run(&tide, args.jobs.min(100_000), args.concurrency).await?;
+        (figures.dependent_per_s, figures.duplicated) = (flows.per_s, flows.twice);
+        figures.lost += flows.missing;
+    }
 
     // Nothing else becomes ready meanwhile, so what is ready now must be what was, plus what came, less what was done.
     let after = store.totals().await?;
     let expected_ready = before.ready + total - completed;
-    figures.lost = expected_ready.abs_diff(after.ready)
+    figures.lost += expected_ready.abs_diff(after.ready)
         + before.scheduled.abs_diff(after.scheduled)
         + after.running
         + after.dead
         + seen.strangers()
         + if args.backlog.is_empty() { seen.missing() } else { 0 };
-    figures.duplicated = seen.twice();
+    figures.duplicated += seen.twice();
     tide.close().await?;
     drop(temporary);
     output.answer(&figures, || figures.table(output))

@@ -2,6 +2,7 @@
 //! runs; see `bench/peers`.
 
 mod backlog;
+mod dependent;
 mod figures;
 mod fleet;
 mod gates;

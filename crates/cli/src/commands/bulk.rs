@@ -57,7 +57,7 @@ pub(crate) async fn cancel(
     let tally = concurrently(&data.store, &affected.ids, &bulk, move |store, id| {
         let note = note.clone();
         async move {
-            let reply = store.cancel(CancelJob { id, note, now: parse::now() }).await;
+            let reply = store.cancel(CancelJob { id, note, cascade: false, now: parse::now() }).await;
             Ok(!matches!(reply?, CancelReply::AlreadyFinished(_)))
         }
     })

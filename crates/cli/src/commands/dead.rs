@@ -221,5 +221,5 @@ async fn one(job: &str, config: &Config, output: &Output) -> Result<()> {
     }
     let why = data.store.why(id, now).await?;
     data.close().await?;
-    output.answer(&job_json(&job)?, || show::job_text(&job, &why, now, output))
+    output.answer(&job_json(&job)?, || show::job_text(&job, &why, &[], now, output))
 }

@@ -116,6 +116,9 @@ pub(crate) struct CancelArgs {
     /// By whom and why, for the record
     #[arg(long, value_name = "TEXT", default_value = "by operator")]
     note: String,
+    /// Also those who wait for it, and those who wait for them
+    #[arg(long, requires = "jobs")]
+    cascade: bool,
     #[command(flatten)]
     consent: Consent,
 }
@@ -210,8 +213,12 @@ async fn one(job: &str, config: &Config, output: &Output) -> Result<()> {
     let now = parse::now();
     let job = get(&*data.store, id).await?;
     let why = data.store.why(id, now).await?;
+    let waits = match job.waits {
+        Some(_) => data.store.dependencies(id, None, 0, show::DEPENDENCIES).await?.jobs,
+        None => vec![],
+    };
     data.close().await?;
-    output.answer(&job_json(&job)?, || show::job_text(&job, &why, now, output))
+    output.answer(&job_json(&job)?, || show::job_text(&job, &why, &waits, now, output))
 }
 
 async fn cancel(args: CancelArgs, config: &Config, output: &Output) -> Result<()> {
@@ -248,7 +255,8 @@ async fn cancel(args: CancelArgs, config: &Config, output: &Output) -> Result<()
     }
     let mut replies = vec![];
     for &id in &ids {
-        let reply = data.store.cancel(CancelJob { id, note: args.note.clone(), now: parse::now() }).await;
+        let cancel = CancelJob { id, note: args.note.clone(), cascade: args.cascade, now: parse::now() };
+        let reply = data.store.cancel(cancel).await;
         let done = plural(replies.len() as u64, "job");
         let so_far =
             |f: Failure| if ids.len() > 1 { f.detail(format!("{done} before it were cancelled")) } else { f };

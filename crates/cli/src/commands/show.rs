@@ -4,14 +4,23 @@ use std::fmt::Write as _;
 
 use tidegate_core::failure::ErrorEntry;
 use tidegate_core::ids::TenantId;
-use tidegate_core::job::Job;
+use tidegate_core::job::{Dependency, Job, Waits};
 use tidegate_core::time::{Millis, Timestamp};
 use tidegate_core::why::Why;
 
 use crate::output::{Output, clean, dash, stamp};
 
+/// Jobs that it waits for and that are shown.
+pub(crate) const DEPENDENCIES: usize = 20;
+
 /// Everything about a job: where it stands and why, what it carries, what went wrong.
-pub(crate) fn job_text(job: &Job, why: &Why, now: Timestamp, output: &Output) -> String {
+pub(crate) fn job_text(
+    job: &Job,
+    why: &Why,
+    waits: &[Dependency],
+    now: Timestamp,
+    output: &Output,
+) -> String {
     let style = output.style;
     let mut text =
         format!("{}  {}\n{}\n\n", style.bold(&job.id.to_string()), job.state, clean(&why.sentence(now)));
@@ -48,6 +57,9 @@ pub(crate) fn job_text(job: &Job, why: &Why, now: Timestamp, output: &Output) ->
     if let Some(origin) = job.recovered_from {
         line("recovers", origin.to_string());
     }
+    if let Some(Waits { total, open, on_dead }) = job.waits {
+        line("after", format!("{total}, {open} of them open; if one is dead: {}", on_dead.as_str()));
+    }
     if let Some(letter) = &job.dead {
         line("category", letter.category.as_str().into());
         line("review", letter.review.as_str().replace('_', " "));
@@ -57,6 +69,13 @@ pub(crate) fn job_text(job: &Job, why: &Why, now: Timestamp, output: &Output) ->
         if let Some(next) = letter.recovered_as {
             line("now", next.to_string());
         }
+    }
+    if !waits.is_empty() {
+        let one = |d: &Dependency| format!("{}  {}", d.id, d.state);
+        let more = job.waits.map_or(0, |w| w.total as usize).saturating_sub(waits.len());
+        let mut lines: Vec<String> = waits.iter().map(one).collect();
+        lines.extend((more > 0).then(|| format!("and {more} more")));
+        section(&mut text, "waits for", &lines.join("\n"), output);
     }
     section(&mut text, "payload", &indented(job.payload.as_str()), output);
     if let Some(result) = &job.result {

@@ -171,8 +171,10 @@ pub(crate) async fn operator_cancels(
         tokio::time::sleep(LOOK).await;
     }
     for (id, note) in [(running, "takes too long"), (waiting, "not needed any more")] {
-        let reply =
-            tide.store().cancel(CancelJob { id, note: format!("operator: {note}"), now: tide.now() }).await?;
+        let reply = tide
+            .store()
+            .cancel(CancelJob { id, note: format!("operator: {note}"), cascade: false, now: tide.now() })
+            .await?;
         let how = match reply {
             CancelReply::Requested => "a running report is told to stop",
             CancelReply::Cancelled => "a waiting report is called off",

@@ -11,8 +11,8 @@ use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::params::{
-    Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, JobQuery, NewJob, Outcome, Page, Report, Settle,
-    Settled, Settlement, Ticket,
+    Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, JobQuery, NewJob, Outcome, Page,
+    Report, Settle, Settled, Settlement, Ticket,
 };
 use tidegate_store::{Error, Jobs, Result};
 use tidegate_wire::claims::{HeartbeatReply, HeartbeatRequest, ReportReply, ReportRequest};
@@ -85,7 +85,8 @@ impl Jobs for RemoteStore {
 
     async fn cancel(&self, cancel: CancelJob) -> Result<CancelReply> {
         let path = format!("/v1/jobs/{}/cancel", cancel.id);
-        let call = self.patient(Call::post(path, &jobs::CancelRequest { note: cancel.note })?);
+        let call = self
+            .patient(Call::post(path, &jobs::CancelRequest { note: cancel.note, cascade: cancel.cascade })?);
         let reply: Reply<jobs::CancelReply> = self.caller.ask(call).await?;
         match CancelReply::from(reply.value) {
             // Done by the request whose reply was lost.
@@ -120,6 +121,19 @@ impl Jobs for RemoteStore {
         let query = JobQuery { limit: query.limit.clamp(1, limits::MAX_PAGE), ..query };
         let path = format!("/v1/jobs{}", jobs::search_to_query(&query));
         Ok(self.caller.read::<jobs::JobPage>(self.patient(Call::get(path))).await?.into())
+    }
+
+    async fn dependencies(
+        &self,
+        id: JobId,
+        held: Option<Ticket>,
+        skip: u32,
+        limit: usize,
+    ) -> Result<Dependencies> {
+        let limit = limit.clamp(1, limits::MAX_DEPENDENCY_PAGE);
+        let ticket = held.map_or(String::new(), |t| format!("&ticket={}", tidegate_wire::Ticket(known(t))));
+        let path = format!("/v1/jobs/{id}/dependencies?skip={skip}&limit={limit}{ticket}");
+        Ok(self.caller.read::<jobs::DependencyPage>(self.patient(Call::get(path))).await?.into())
     }
 
     async fn why(&self, id: JobId, _now: Timestamp) -> Result<Why> {

@@ -78,6 +78,15 @@ impl Jobs for Timed {
     async fn search(&self, query: JobQuery) -> Result<Page> {
         self.remote.search(query).await
     }
+    async fn dependencies(
+        &self,
+        id: JobId,
+        held: Option<tidegate_store::params::Ticket>,
+        skip: u32,
+        limit: usize,
+    ) -> Result<tidegate_store::params::Dependencies> {
+        self.remote.dependencies(id, held, skip, limit).await
+    }
     async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
         self.at(now).why(id, now).await
     }

@@ -230,6 +230,6 @@ pub async fn a_job_that_does_not_exist_is_not_found(w: &mut World) {
     assert_eq!(refused(w.store().why(id, w.now).await), codes::JOB_NOT_FOUND);
     assert_eq!(refused(w.store().run_now(id, w.now).await), codes::JOB_NOT_FOUND);
     assert_eq!(refused(w.store().reprioritise(id, Priority::High, w.now).await), codes::JOB_NOT_FOUND);
-    let cancel = tidegate_store::params::CancelJob { id, note: String::new(), now: w.now };
+    let cancel = tidegate_store::params::CancelJob { id, note: String::new(), cascade: false, now: w.now };
     assert_eq!(refused(w.store().cancel(cancel).await), codes::JOB_NOT_FOUND);
 }

@@ -58,7 +58,10 @@ pub async fn a_follower_hears_the_life_of_a_job(w: &mut World) {
 pub async fn cancels_and_stalls_are_heard_of(w: &mut World) {
     let mut follower = w.store().feed().subscribe(None);
     let id = w.add_one().await;
-    w.store().cancel(CancelJob { id, note: "a test".into(), now: w.now }).await.expect("cancelled");
+    w.store()
+        .cancel(CancelJob { id, note: "a test".into(), cascade: false, now: w.now })
+        .await
+        .expect("cancelled");
     w.add_one().await;
     w.claim_one().await;
     w.pass(3_600_000);

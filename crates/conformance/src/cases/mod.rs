@@ -7,6 +7,7 @@ pub mod clock;
 pub mod control;
 pub mod enqueue;
 pub mod feed;
+pub mod flows;
 pub mod gates;
 pub mod leases;
 pub mod letters;

@@ -4,7 +4,9 @@ use std::fmt;
 
 use tidegate_core::failure::{Category, Failure};
 use tidegate_core::ids::{JobId, ProcessId, Seq};
-use tidegate_core::job::{OnConflict, Park, ParkScope, Priority, Resolution, Review, State, UniqueScope};
+use tidegate_core::job::{
+    OnConflict, OnDead, Park, ParkScope, Priority, Resolution, Review, State, UniqueScope,
+};
 use tidegate_core::registry::{KindSettings, Limiter, QueueSettings, Retention};
 use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
@@ -64,7 +66,9 @@ pub async fn compare(
     let mut history = History::new(seed);
     let mut tickets = (Tickets::default(), Tickets::default());
     let ends = |made: u64| {
-        (1..=made).map(|n| Operation::Get(job_id(n))).chain([Operation::Queues, Operation::Totals])
+        let jobs = (1..=made).map(job_id);
+        let dependencies = jobs.clone().map(|id| Operation::Dependencies(id, 0, 100));
+        jobs.map(Operation::Get).chain(dependencies).chain([Operation::Queues, Operation::Totals])
     };
     let mut step = 0;
     let mut queued: Vec<Operation> = history.set_up();
@@ -191,6 +195,14 @@ impl History {
         job.max_attempts = self.dice.one_in(10).then(|| self.dice.below(5) as u32);
         job.retry = self.dice.one_in(10).then(|| at_once(2));
         job.trace = self.dice.one_in(10).then(|| "trace".into());
+        if self.dice.one_in(4) {
+            // Mostly of anybody's jobs, mostly of those that came just before; at times of one that is yet to come.
+            job.tenant = job.tenant.filter(|_| self.dice.one_in(4));
+            job.on_dead = self.pick(&OnDead::ALL);
+            let newest = if self.dice.one_in(10) { number + 2 } else { number.saturating_sub(1).max(1) };
+            let n = 1 + self.dice.below(3);
+            job.after = (0..n).map(|_| job_id(newest - self.dice.below(newest.min(8)))).collect();
+        }
         if self.dice.one_in(3) {
             let period = UniqueScope::PeriodMs(self.dice.below(30_000) as i64);
             let scope = self.pick(&[UniqueScope::Pending, UniqueScope::PendingOrRunning, period]);
@@ -301,12 +313,15 @@ impl History {
                 self.dice.below(128) as f64 / 64.0,
                 vec!["line".into(); 3],
             )]),
-            67..=69 => Operation::Cancel(self.job_id()),
+            67..=69 => Operation::Cancel(self.job_id(), self.dice.one_in(3)),
             70 | 71 => Operation::RunNow(self.job_id()),
             72 | 73 => Operation::Reprioritise(self.job_id(), self.pick(&Priority::ALL)),
             74 | 75 => Operation::Get(self.job_id()),
             76 | 77 => Operation::Search(self.query()),
-            78..=80 => Operation::Why(self.job_id()),
+            78 | 79 => Operation::Why(self.job_id()),
+            80 => {
+                Operation::Dependencies(self.job_id(), self.dice.below(3) as u32, self.dice.below(4) as usize)
+            }
             81 => Operation::PutQueue(queue(self.pick(&QUEUES)), Box::new(self.queue_settings())),
             82 if self.dice.one_in(2) => Operation::EnsureQueue(queue("a")),
             82 => {

@@ -7,9 +7,9 @@ use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Outcome, Page, QueueView, Recover, Recovered, Report, Resolve, Settle, Settled, Settlement,
-    Ticket, Totals,
+    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase, Erased, JobQuery,
+    KindView, NewJob, Outcome, Page, QueueView, Recover, Recovered, Report, Resolve, Settle, Settled,
+    Settlement, Ticket, Totals,
 };
 use tidegate_store::{Result, Store};
 
@@ -25,12 +25,13 @@ pub enum Operation {
     Settle(Vec<(usize, Outcome)>, u64),
     Heartbeat(Vec<usize>),
     Report(Vec<(usize, f64, Vec<String>)>),
-    Cancel(JobId),
+    Cancel(JobId, bool),
     RunNow(JobId),
     Reprioritise(JobId, Priority),
     Get(JobId),
     Search(JobQuery),
     Why(JobId),
+    Dependencies(JobId, u32, usize),
     PutQueue(QueueName, Box<QueueSettings>),
     EnsureQueue(QueueName),
     PutKind(KindName, Box<KindSettings>),
@@ -65,6 +66,7 @@ pub enum Reply {
     Job(Answer<Option<Box<Job>>>),
     Page(Answer<Page>),
     Why(Answer<Box<Why>>),
+    Dependencies(Answer<Dependencies>),
     Queues(Answer<Vec<QueueView>>),
     Kinds(Answer<Vec<KindView>>),
     Was(Answer<bool>),
@@ -160,8 +162,9 @@ pub(super) async fn apply(
             };
             Reply::Reported(code(store.report(reports.into_iter().map(one).collect(), now).await))
         }
-        Operation::Cancel(id) => {
-            Reply::Cancelled(code(store.cancel(CancelJob { id, note: "differs?".into(), now }).await))
+        Operation::Cancel(id, cascade) => {
+            let cancel = CancelJob { id, note: "differs?".into(), cascade, now };
+            Reply::Cancelled(code(store.cancel(cancel).await))
         }
         Operation::RunNow(id) => Reply::State(code(store.run_now(id, now).await)),
         Operation::Reprioritise(id, priority) => {
@@ -176,6 +179,9 @@ pub(super) async fn apply(
         }
         Operation::Search(query) => Reply::Page(walk(store, tickets, query).await),
         Operation::Why(id) => Reply::Why(code(store.why(id, now).await).map(Box::new)),
+        Operation::Dependencies(id, skip, limit) => {
+            Reply::Dependencies(code(store.dependencies(id, None, skip, limit).await))
+        }
         Operation::PutQueue(name, settings) => Reply::Done(code(store.put_queue(name, *settings, now).await)),
         Operation::EnsureQueue(name) => Reply::Done(code(store.ensure_queue(name, now).await)),
         Operation::PutKind(name, settings) => Reply::Done(code(store.put_kind(name, *settings).await)),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, ScheduleName, Seq, TenantId, UniqueKey};
-use tidegate_core::job::{DeadLetter, Park, ParkScope, State};
+use tidegate_core::job::{DeadLetter, Dependency, Park, ParkScope, State};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::schedule::{ScheduleSpec, ScheduleState, TickEntry};
@@ -13,8 +13,8 @@ use tidegate_store::Result;
 use tidegate_store::machine::Position;
 use tidegate_store::memory::MemoryRows;
 use tidegate_store::rows::{
-    ClaimRows, DoneRow, JobRow, JobRows, KindId, LeaseRow, LookUps, NameRows, Names, Reads, Scanned,
-    ScheduleId, ScheduleRow, ScheduleRows, StateRow, TenantNo, TimeRows, UniqueRow,
+    BlockedRow, ClaimRows, DoneRow, FlowRows, JobRow, JobRows, KindId, LeaseRow, LookUps, NameRows, Names,
+    Reads, Scanned, ScheduleId, ScheduleRow, ScheduleRows, StateRow, TenantNo, TimeRows, UniqueRow,
 };
 
 use crate::kit::START;
@@ -51,6 +51,9 @@ enum Near {
     State(Seq),
     Done(Seq),
     Id(JobId),
+    Blocked(Seq),
+    Children(Seq),
+    Parents(Seq),
     Key(KindId, UniqueKey),
 }
 
@@ -136,6 +139,9 @@ impl JobRows for FarRows {
         shared.near.extend(reads.heads.iter().map(|seq| Near::Head(*seq)));
         shared.near.extend(reads.states.iter().map(|seq| Near::State(*seq)));
         shared.near.extend(reads.done.iter().map(|seq| Near::Done(*seq)));
+        shared.near.extend(reads.blocked.iter().map(|seq| Near::Blocked(*seq)));
+        shared.near.extend(reads.children.iter().map(|seq| Near::Children(*seq)));
+        shared.near.extend(reads.parents.iter().map(|seq| Near::Parents(*seq)));
         Ok(())
     }
 
@@ -288,6 +294,60 @@ impl ClaimRows for FarRows {
     fn expire_uniques(&mut self, now: Timestamp, limit: usize) -> Result<u64> {
         drop(self.read(&[]));
         self.write().rows.expire_uniques(now, limit)
+    }
+}
+
+impl FlowRows for FarRows {
+    fn add_edge(&mut self, parent: Seq, child: Seq) -> Result<()> {
+        self.write().rows.add_edge(parent, child)
+    }
+
+    fn move_edge(&mut self, from: Seq, to: Seq, child: Seq) -> Result<()> {
+        self.write().rows.move_edge(from, to, child)
+    }
+
+    fn drop_edges(&mut self, parents: &[Seq], child: Seq) -> Result<()> {
+        self.write().rows.drop_edges(parents, child)
+    }
+
+    fn children(&mut self, parent: Seq) -> Result<Vec<Seq>> {
+        let mut shared = self.read(&[Near::New(parent), Near::Children(parent)]);
+        shared.near.insert(Near::Children(parent));
+        shared.rows.children(parent)
+    }
+
+    fn parents(&mut self, child: Seq) -> Result<Vec<Seq>> {
+        let mut shared = self.read(&[Near::New(child), Near::Parents(child)]);
+        shared.near.insert(Near::Parents(child));
+        shared.rows.parents(child)
+    }
+
+    fn edges(&mut self) -> Result<(Vec<(Seq, u32)>, u64)> {
+        self.read(&[]).rows.edges()
+    }
+
+    fn blocked(&mut self, seq: Seq) -> Result<Option<BlockedRow>> {
+        let mut shared = self.read(&[Near::New(seq), Near::Blocked(seq)]);
+        shared.near.insert(Near::Blocked(seq));
+        shared.rows.blocked(seq)
+    }
+
+    fn put_blocked(&mut self, seq: Seq, row: &BlockedRow) -> Result<()> {
+        let mut shared = self.write();
+        shared.near.insert(Near::Blocked(seq));
+        shared.rows.put_blocked(seq, row)
+    }
+
+    fn unblock(&mut self, seq: Seq) -> Result<()> {
+        self.write().rows.unblock(seq)
+    }
+
+    fn keep(&mut self, seq: Seq, outcome: &Dependency) -> Result<()> {
+        self.write().rows.keep(seq, outcome)
+    }
+
+    fn kept(&mut self, seq: Seq) -> Result<Option<Dependency>> {
+        self.read(&[]).rows.kept(seq)
     }
 }
 

@@ -10,19 +10,24 @@ use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::machine::Machine;
 use tidegate_store::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
-    ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
+    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase, Erased, JobQuery,
+    KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve,
+    ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery, Ticket, Totals,
 };
 use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep};
 
 use super::Flock;
 
 /// Jobs of expired leases; due jobs, what they are, and what is due next.
-const ADVANCE: u32 = 4;
+const ADVANCE: u32 = 4 + TOLD;
 
 /// Of one job that is named by its id: find it, read it.
 const ONE_JOB: u32 = 2;
+
+/// Those who wait for what was finished: who they are, what they are, and those of them that die; once for each level of
+/// a flow that dies.
+const TOLD: u32 = 3 * LEVELS;
+const LEVELS: u32 = 8;
 
 /// What is due next, if that changed.
 const DUE: u32 = 1;
@@ -30,8 +35,9 @@ const DUE: u32 = 1;
 #[async_trait]
 impl Jobs for Flock {
     async fn enqueue(&self, jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
-        // Ids and keys; the jobs that have them.
-        self.with(Some(now), 2 + DUE, |m, now| m.enqueue(jobs, now))
+        // Ids and keys; the jobs that have them; the line of a dead job that is waited for.
+        let line = if jobs.iter().any(|job| !job.after.is_empty()) { 4 } else { 0 };
+        self.with(Some(now), 2 + DUE + line, |m, now| m.enqueue(jobs, now))
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed> {
@@ -39,7 +45,7 @@ impl Jobs for Flock {
     }
 
     async fn settle(&self, settle: Settle) -> Result<Vec<Settled>> {
-        self.with(Some(settle.now), 1, |m, now| m.settle(Settle { now, ..settle }))
+        self.with(Some(settle.now), 1 + TOLD, |m, now| m.settle(Settle { now, ..settle }))
     }
 
     async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>> {
@@ -60,7 +66,11 @@ impl Jobs for Flock {
     }
 
     async fn cancel(&self, cancel: CancelJob) -> Result<CancelReply> {
-        self.with(Some(cancel.now), ONE_JOB + DUE, |m, now| m.cancel(CancelJob { now, ..cancel }))
+        // Who waits for it, level by level; all of them.
+        let cascade = if cancel.cascade { 2 * LEVELS + 1 } else { 0 };
+        self.with(Some(cancel.now), ONE_JOB + DUE + TOLD + cascade, |m, now| {
+            m.cancel(CancelJob { now, ..cancel })
+        })
     }
 
     async fn run_now(&self, id: JobId, now: Timestamp) -> Result<State> {
@@ -88,8 +98,19 @@ impl Jobs for Flock {
         })
     }
 
+    async fn dependencies(
+        &self,
+        id: JobId,
+        _held: Option<Ticket>,
+        skip: u32,
+        limit: usize,
+    ) -> Result<Dependencies> {
+        // The job, its edges, what they lead from; one way for each job of which only something is kept.
+        self.with(None, ONE_JOB + 2 + limit as u32, |m, _| m.dependencies(id, skip, limit))
+    }
+
     async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
-        self.with(None, ONE_JOB, |m, clock| m.why(id, now.max(clock)))
+        self.with(None, ONE_JOB + 3, |m, clock| m.why(id, now.max(clock)))
     }
 }
 
@@ -135,7 +156,8 @@ impl Registry for Flock {
 #[async_trait]
 impl Letters for Flock {
     async fn recover(&self, letters: Vec<Recover>, now: Timestamp) -> Result<Vec<Recovered>> {
-        self.with(Some(now), 2, |m, now| m.recover(letters, now))
+        // The letters; who waits for them and what they waited for; the lines of those.
+        self.with(Some(now), 2 + 2 + 8, |m, now| m.recover(letters, now))
     }
 
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
@@ -186,12 +208,12 @@ impl Upkeep for Flock {
 
     async fn prune(&self, limit: usize, now: Timestamp) -> Result<u64> {
         let queues = self.queues(now).await?.len() as u32;
-        // Keys; for each queue whether it is over, what is over, and what that is; the same for the dead.
-        self.with(Some(now), 1 + 3 * queues + 2, |m, now| m.prune(limit, now))
+        // Keys; for each queue whether it is over, what is over, and what that is; the same for the dead. Who waits for them.
+        self.with(Some(now), 1 + 5 * queues + 4 + TOLD, |m, now| m.prune(limit, now))
     }
 
     async fn erase(&self, erase: Erase) -> Result<Erased> {
-        self.with(Some(erase.now), 2 + DUE, |m, now| m.erase(&Erase { now, ..erase }))
+        self.with(Some(erase.now), 4 + TOLD + DUE, |m, now| m.erase(&Erase { now, ..erase }))
     }
 
     async fn totals(&self) -> Result<Totals> {

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail where it stands")]
 
 mod enqueue;
+mod flows;
 mod gates;
 mod handlers;
 mod leases;

@@ -88,6 +88,15 @@ mod flaky {
             self.inner.search(query).await
         }
 
+        async fn dependencies(
+            &self,
+            id: JobId,
+            held: Option<tidegate_store::params::Ticket>,
+            skip: u32,
+            limit: usize,
+        ) -> Result<tidegate_store::params::Dependencies> {
+            self.inner.dependencies(id, held, skip, limit).await
+        }
         async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
             self.inner.why(id, now).await
         }

@@ -11,7 +11,8 @@ use tidegate_core::time::Millis;
 use tidegate_core::why::Cause;
 use tidegate_store::params::{CancelJob, EnqueueOutcome, JobQuery, NewJob, Page};
 use tidegate_wire::jobs::{
-    self, CancelReply, CancelRequest, EnqueueJob, Enqueued, JobPage, PriorityRequest, StateReply,
+    self, CancelReply, CancelRequest, DependencyPage, EnqueueJob, Enqueued, JobPage, PriorityRequest,
+    StateReply,
 };
 use tidegate_wire::keys::Role;
 use tidegate_wire::why::Why;
@@ -249,10 +250,49 @@ pub(crate) async fn why(call: Call) -> Answer {
     ok(&Why::new(why, call.now))
 }
 
+/// Jobs that a job waits, or waited, for.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/dependencies", tag = "jobs", operation_id = "dependencies",
+    description = "Jobs that a job waits, or waited, for, with their results. A page ends early after 4 MiB of results.",
+    params(
+        ("id" = String, Path),
+        ("skip" = Option<u32>, Query, description = "Leave out the first: the `next` of the page before"),
+        ("limit" = Option<u32>, Query, description = "Jobs on the page", minimum = 1, maximum = 1000),
+        ("ticket" = Option<String>, Query, description = "Workers see those of the jobs that they hold: the ticket proves it"),
+    ),
+    responses(
+        (status = 200, body = DependencyPage), (status = "4XX", body = ProblemBody, content_type = "application/problem+json")
+    )
+)]
+pub(crate) async fn dependencies(call: Call) -> Answer {
+    let id = call.job_id()?;
+    let mut query = call.query()?;
+    let bad = codes::INVALID_REQUEST;
+    let skip: u32 = query.parse("skip", bad)?.unwrap_or(0);
+    let limit: usize = query.parse("limit", bad)?.unwrap_or(jobs::DEFAULT_PAGE);
+    let ticket: Option<Ticket> = query.parse("ticket", bad)?;
+    query.end()?;
+    if !(1..=limits::MAX_DEPENDENCY_PAGE).contains(&limit) {
+        let detail = format!("limit must be between 1 and {}", limits::MAX_DEPENDENCY_PAGE);
+        return Err(Problem::new(bad, detail).at("?limit"));
+    }
+    if call.caller.role() == Role::Worker {
+        let held = call.job(id).await?.held.map(|h| h.lease);
+        if held.is_none() || ticket.map(|t| t.0.lease) != held {
+            return Err(no_job(id));
+        }
+    } else {
+        call.check_sees(id).await?;
+    }
+    let page = call.done(call.store().dependencies(id, None, skip, limit).await)?;
+    ok(&DependencyPage::from(page))
+}
+
 /// Cancels a job.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/cancel", tag = "jobs", operation_id = "cancel",
-    description = "Cancels a job: at once if it waits, by telling its handler if it runs.",
+    description = "Cancels a job: at once if it waits, by telling its handler if it runs. With `cascade`, also those who wait \
+                   for it.",
     params(("id" = String, Path)),
     request_body(content = Option<CancelRequest>),
     responses((status = 200, body = CancelReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
@@ -261,8 +301,9 @@ pub(crate) async fn cancel(call: Call) -> Answer {
     let id = call.job_id()?;
     let request: CancelRequest = call.json_or_default()?;
     call.check_sees(id).await?;
+    let cascade = request.cascade;
     let note = if request.note.is_empty() { call.caller.name().to_owned() } else { request.note };
-    let reply = call.done(call.store().cancel(CancelJob { id, note, now: call.now }).await)?;
+    let reply = call.done(call.store().cancel(CancelJob { id, note, cascade, now: call.now }).await)?;
     ok(&CancelReply::from(reply))
 }
 

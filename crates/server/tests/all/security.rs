@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &str, &str, &str)] = &[
     ("GET", "/v1/jobs/{waiting}", "AOP aop", ""),
     ("GET", "/v1/jobs/{held}?ticket={ticket}", "AOPW aop", ""),
     ("GET", "/v1/jobs/{waiting}/why", "AOP aop", ""),
+    ("GET", "/v1/jobs/{held}/dependencies?ticket={ticket}", "AOPW aop", ""),
     ("POST", "/v1/jobs/{cancel}/cancel", "AO ao", ""),
     ("POST", "/v1/jobs/{scheduled}/run-now", "AO ao", ""),
     ("PUT", "/v1/jobs/{waiting}/priority", "AO ao", r#"{"priority":"high"}"#),

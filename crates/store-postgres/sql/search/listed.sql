@@ -13,6 +13,7 @@ WHERE true
   AND ($8::bigint IS NULL OR j.created_at < $8)
   AND ($12::integer IS NULL OR 0 <> ($12 & coalesce(
         (SELECT 1 << d.state FROM tidegate.done AS d WHERE d.seq = j.seq),
+        (SELECT 64 FROM tidegate.blocked AS b WHERE b.seq = j.seq),
         (SELECT 16 FROM tidegate.delayed AS w
          WHERE w.run_at = coalesce((SELECT s.run_at FROM tidegate.job_state AS s WHERE s.seq = j.seq), j.run_at)
            AND w.seq = j.seq),

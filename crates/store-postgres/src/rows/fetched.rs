@@ -4,8 +4,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 
 use tidegate_core::ids::{JobId, Seq, UniqueKey};
+use tidegate_core::job::Dependency;
 use tidegate_core::lanes::LaneId;
-use tidegate_store::rows::{DoneRow, JobRow, KindId, StateRow, TenantNo, UniqueRow};
+use tidegate_store::rows::{BlockedRow, DoneRow, JobRow, KindId, StateRow, TenantNo, UniqueRow};
 
 use super::Gathered;
 
@@ -27,6 +28,20 @@ impl<K: Eq + Hash + Clone, V> Known<K, V> {
 
     pub(super) fn put(&mut self, key: K, row: Option<V>) {
         self.0.insert(key, row);
+    }
+
+    /// Changes a row that is known, be it that there is none.
+    pub(super) fn amend(&mut self, key: K, change: impl FnOnce(&mut V))
+    where
+        V: Default,
+    {
+        if let Some(row) = self.0.get_mut(&key) {
+            change(row.get_or_insert_with(V::default));
+        }
+    }
+
+    pub(super) fn forget(&mut self, key: &K) {
+        self.0.remove(key);
     }
 
     /// Those of the keys that nothing is known of, each once.
@@ -51,6 +66,11 @@ pub(super) struct Fetched {
     pub(super) done: Known<Seq, DoneRow>,
     pub(super) ids: Known<JobId, Seq>,
     pub(super) uniques: Known<(KindId, UniqueKey), UniqueRow>,
+    /// Edges by either end.
+    pub(super) children: Known<Seq, Vec<Seq>>,
+    pub(super) parents: Known<Seq, Vec<Seq>>,
+    pub(super) blocked: Known<Seq, BlockedRow>,
+    pub(super) kept: Known<Seq, Dependency>,
 }
 
 impl Fetched {
@@ -73,6 +93,23 @@ impl Fetched {
         }
         for (key, row) in sent.uniques {
             self.uniques.put(key, row);
+        }
+        for (parent, child) in sent.unlinked {
+            self.children.amend(parent, |list| list.retain(|c| *c != child));
+            self.parents.amend(child, |list| list.retain(|p| *p != parent));
+        }
+        for (parent, child) in sent.linked {
+            self.children.amend(parent, |list| list.push(child));
+            self.parents.amend(child, |list| list.push(parent));
+        }
+        for (seq, row) in sent.blocked {
+            self.blocked.put(seq, row);
+        }
+        for seq in sent.swept {
+            self.kept.forget(&seq);
+        }
+        for (seq, outcome) in sent.kept {
+            self.kept.put(seq, Some(outcome));
         }
         for seq in gone {
             self.jobs.put(seq, None);

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq, TenantId, UniqueKey};
-use tidegate_core::job::{DeadLetter, Park};
+use tidegate_core::job::{DeadLetter, Dependency, Park};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::schedule::{ScheduleState, TickEntry};
 use tidegate_core::time::Timestamp;
 use tidegate_store::rows::{
-    DoneRow, JobRow, KindId, LeaseRow, ScheduleId, ScheduleRow, StateRow, TenantNo, UniqueRow,
+    BlockedRow, DoneRow, JobRow, KindId, LeaseRow, ScheduleId, ScheduleRow, StateRow, TenantNo, UniqueRow,
 };
 
 /// A write that keeps its place among the others of its kind.
@@ -55,6 +55,15 @@ pub(crate) struct Gathered {
     pub(super) schedule_states: BTreeMap<ScheduleId, ScheduleState>,
     /// By schedule and slot.
     pub(super) ticks: BTreeMap<(ScheduleId, u64), TickEntry>,
+    pub(super) linked: BTreeSet<(Seq, Seq)>,
+    /// The same edges by who waits.
+    pub(super) linked_to: BTreeSet<(Seq, Seq)>,
+    pub(super) unlinked: BTreeSet<(Seq, Seq)>,
+    /// Jobs of which nothing is to be kept if nobody waits for them any more.
+    pub(super) swept: BTreeSet<Seq>,
+    /// `None`: not blocked any more.
+    pub(super) blocked: BTreeMap<Seq, Option<BlockedRow>>,
+    pub(super) kept: BTreeMap<Seq, Dependency>,
 }
 
 impl Gathered {
@@ -78,6 +87,11 @@ impl Gathered {
             && self.schedules.is_empty()
             && self.schedule_states.is_empty()
             && self.ticks.is_empty()
+            && self.linked.is_empty()
+            && self.unlinked.is_empty()
+            && self.swept.is_empty()
+            && self.blocked.is_empty()
+            && self.kept.is_empty()
     }
 
     pub(super) fn new_job(&self, seq: Seq) -> Option<&JobRow> {
@@ -103,6 +117,20 @@ impl Gathered {
     pub(super) fn undelay(&mut self, run_at: Timestamp, seq: Seq) {
         if !self.delayed.remove(&(run_at, seq)) {
             self.undelayed.insert((run_at, seq));
+        }
+    }
+
+    pub(super) fn link(&mut self, parent: Seq, child: Seq) {
+        if !self.unlinked.remove(&(parent, child)) {
+            self.linked.insert((parent, child));
+            self.linked_to.insert((child, parent));
+        }
+    }
+
+    pub(super) fn unlink(&mut self, parent: Seq, child: Seq) {
+        self.linked_to.remove(&(child, parent));
+        if !self.linked.remove(&(parent, child)) {
+            self.unlinked.insert((parent, child));
         }
     }
 

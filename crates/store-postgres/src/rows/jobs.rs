@@ -32,18 +32,29 @@ impl JobRows for PgRows {
         let done: Vec<Seq> =
             old(&reads.done).into_iter().filter(|seq| !self.gathered.done.contains_key(seq)).collect();
         let done = self.fetched.done.missing(done);
-        let (job_rows, head_rows, state_rows, done_rows) = self.runtime.block_on(async {
-            tokio::join!(
-                self.by_number(Sql::JobsGet, &jobs),
-                self.by_number(Sql::JobsHead, &heads),
-                self.by_number(Sql::StatesGet, &states),
-                self.by_number(Sql::DoneGet, &done),
-            )
-        });
+        let blocked = old(&reads.blocked).into_iter().filter(|seq| !self.gathered.blocked.contains_key(seq));
+        let blocked = self.fetched.blocked.missing(blocked.collect::<Vec<_>>());
+        let children = self.fetched.children.missing(old(&reads.children));
+        let parents = self.fetched.parents.missing(old(&reads.parents));
+        let (job_rows, head_rows, state_rows, done_rows, blocked_rows, down, up) =
+            self.runtime.block_on(async {
+                tokio::join!(
+                    self.by_number(Sql::JobsGet, &jobs),
+                    self.by_number(Sql::JobsHead, &heads),
+                    self.by_number(Sql::StatesGet, &states),
+                    self.by_number(Sql::DoneGet, &done),
+                    self.by_number(Sql::BlockedGet, &blocked),
+                    self.by_number(Sql::EdgesChildren, &children),
+                    self.by_number(Sql::EdgesParents, &parents),
+                )
+            });
         self.fetched.jobs.learn(jobs, each(&job_rows?, read_job)?);
         self.fetched.heads.learn(heads, each(&head_rows?, read_head)?);
         self.fetched.states.learn(states, each(&state_rows?, read_state)?);
         self.fetched.done.learn(done, each(&done_rows?, super::times::read_done)?);
+        self.fetched.blocked.learn(blocked, each(&blocked_rows?, super::flows::read_blocked)?);
+        self.fetched.children.learn(children, super::flows::read_edges(&down?)?);
+        self.fetched.parents.learn(parents, super::flows::read_edges(&up?)?);
         Ok(())
     }
 

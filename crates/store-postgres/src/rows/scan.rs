@@ -30,7 +30,7 @@ pub(super) async fn scan(link: &Link, text: &str, visit: &mut dyn FnMut(Scanned)
         while fields.0.has_remaining() {
             match fields.take(2)?.get_i16() {
                 -1 => return Ok(()),
-                12 => visit(read(&mut fields)?),
+                13 => visit(read(&mut fields)?),
                 other => return Err(damaged(format!("a row of {other} columns"))),
             }
         }
@@ -49,6 +49,7 @@ fn read(fields: &mut Fields) -> Result<Scanned> {
     let tenant = fields.int()?.map(|t| TenantNo(unsigned(t)));
     let state = fields.short()?;
     let delayed = fields.flag()?.unwrap_or(false);
+    let blocked = fields.flag()?.unwrap_or(false);
     let has_state = fields.flag()?.unwrap_or(false);
     let scanned_state = ScannedState {
         lane: fields.int()?.map(|l| LaneId(unsigned(l))),
@@ -60,6 +61,7 @@ fn read(fields: &mut Fields) -> Result<Scanned> {
     let stored = match state {
         Some(code) => Stored::Finished(state_of(code)?),
         None if delayed => Stored::Delayed,
+        None if blocked => Stored::Blocked,
         None => Stored::Open,
     };
     Ok(Scanned { seq, lane, tenant, run_at, stored, state: has_state.then_some(scanned_state) })

@@ -41,6 +41,7 @@ impl Gathered {
         self.send_jobs(link, &mut requests)?;
         self.send_times(link, &mut requests)?;
         self.send_claims(link, &mut requests);
+        self.send_flows(link, &mut requests)?;
         self.send_deletes(link, &mut requests);
         Ok(requests)
     }
@@ -222,6 +223,42 @@ impl Gathered {
             let expires: Vec<Option<i64>> = given.iter().map(|(_, row)| row.expires.map(|t| t.0)).collect();
             send!(link, requests, Sql::UniquesPut, kinds, keys, seqs, ids, expires);
         }
+    }
+
+    fn send_flows<'a>(&'a self, link: &'a Link, requests: &mut Requests<'a>) -> Result<()> {
+        for (sql, set) in [(Sql::EdgesDelete, &self.unlinked), (Sql::EdgesInsert, &self.linked)] {
+            if !set.is_empty() {
+                let parents: Vec<i64> = set.iter().map(|(parent, _)| parent.0).collect();
+                let children: Vec<i64> = set.iter().map(|(_, child)| child.0).collect();
+                send!(link, requests, sql, parents, children);
+            }
+        }
+        let blocked: Vec<_> = self.blocked.iter().filter_map(|(seq, row)| Some((seq, (*row)?))).collect();
+        if !blocked.is_empty() {
+            let seqs: Vec<i64> = blocked.iter().map(|(seq, _)| seq.0).collect();
+            let run_at: Vec<Option<i64>> = blocked.iter().map(|(_, row)| row.run_at.map(|t| t.0)).collect();
+            let open: Vec<i32> = blocked.iter().map(|(_, row)| signed(row.open)).collect();
+            let rules: Vec<i16> = blocked.iter().map(|(_, row)| row.on_dead as i16).collect();
+            send!(link, requests, Sql::BlockedPut, seqs, run_at, open, rules);
+        }
+        let unblocked = self.blocked.iter().filter(|(_, row)| row.is_none()).map(|(seq, _)| *seq);
+        let Runs { first, last } = Runs::of(unblocked);
+        if !first.is_empty() {
+            send!(link, requests, Sql::BlockedDelete, first, last);
+        }
+        if !self.kept.is_empty() {
+            let seqs: Vec<i64> = self.kept.keys().map(|seq| seq.0).collect();
+            let mut bodies = Vec::with_capacity(seqs.len());
+            for outcome in self.kept.values() {
+                bodies.push(json("a dependency", outcome)?);
+            }
+            send!(link, requests, Sql::KeptPut, seqs, bodies);
+        }
+        if !self.swept.is_empty() {
+            let seqs: Vec<i64> = self.swept.iter().map(|seq| seq.0).collect();
+            send!(link, requests, Sql::KeptSweep, seqs);
+        }
+        Ok(())
     }
 
     fn send_deletes<'a>(&'a self, link: &'a Link, requests: &mut Requests<'a>) {

@@ -54,7 +54,8 @@ async fn a_cancel_reaches_the_process_that_runs_the_job() {
     let id = enqueue(&f.store, job("1")).await;
     assert_eq!(claim(&other, 1, NOW).await.jobs.len(), 1);
     let mut cancels = other.signals().on_cancel();
-    let asked = f.store.cancel(CancelJob { id, note: "stop".into(), now: NOW }).await.unwrap();
+    let asked =
+        f.store.cancel(CancelJob { id, note: "stop".into(), cascade: false, now: NOW }).await.unwrap();
     assert_eq!(asked, CancelReply::Requested);
     let heard = tokio::time::timeout(Duration::from_secs(20), cancels.recv()).await.unwrap().unwrap();
     assert_eq!(heard, id);

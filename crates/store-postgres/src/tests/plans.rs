@@ -35,6 +35,13 @@ const HOT: &[(Sql, &str, &str)] = &[
     (Sql::SchedulesDelete, "'{1,2}'", "schedules_pkey"),
     (Sql::TicksBefore, "5, 100, 10", "schedule_ticks_pkey"),
     (Sql::TicksDelete, "'{1,2}'", "schedule_ticks_pkey"),
+    (Sql::EdgesChildren, "'{1,5}', '{3,5}'", "edges_pkey"),
+    (Sql::EdgesParents, "'{1,5}', '{3,5}'", "edges_by_child"),
+    (Sql::EdgesDelete, "'{1,2}', '{1,2}'", "edges_pkey"),
+    (Sql::BlockedGet, "'{1,5}', '{3,5}'", "blocked_pkey"),
+    (Sql::BlockedDelete, "'{1,5}', '{3,5}'", "blocked_pkey"),
+    (Sql::KeptGet, "1", "kept_pkey"),
+    (Sql::KeptSweep, "'{1,2}'", "kept_pkey"),
     (Sql::InboxLook, "0, 500", "inbox_pkey"),
     (Sql::InboxTake, "'{1,2}', '{1,2}'", "inbox_pkey"),
 ];
@@ -58,7 +65,10 @@ const FILL: &str = "
     INSERT INTO tidegate.schedule_ticks (schedule, slot, no, body)
         SELECT n % 200, n, n, '{}' FROM generate_series(1, 20000) AS n;
     INSERT INTO tidegate.inbox (xid, job) SELECT n::text::xid8, '{}' FROM generate_series(1, 20000) AS n;
-    ANALYZE tidegate.log, tidegate.jobs, tidegate.job_state, tidegate.done, tidegate.delayed, tidegate.leases,
+    INSERT INTO tidegate.edges (parent, child) SELECT n, n + 1 FROM generate_series(1, 20000) AS n;
+    INSERT INTO tidegate.blocked (seq, open, on_dead) SELECT n, 1, 0 FROM generate_series(1, 20000) AS n;
+    INSERT INTO tidegate.kept (seq, body) SELECT n, '{}' FROM generate_series(1, 20000) AS n;
+    ANALYZE tidegate.edges, tidegate.blocked, tidegate.kept, tidegate.log, tidegate.jobs, tidegate.job_state, tidegate.done, tidegate.delayed, tidegate.leases,
         tidegate.uniques, tidegate.inbox, tidegate.schedules, tidegate.schedule_ticks";
 
 #[tokio::test]

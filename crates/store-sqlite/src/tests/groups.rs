@@ -129,7 +129,7 @@ async fn signals_come_with_the_answer() {
     let id = enqueue(&fixture.store, job("1")).await;
     assert!(work.has_changed().unwrap());
     claim(&fixture.store, 1, NOW).await;
-    let cancel = tidegate_store::params::CancelJob { id, note: "by a test".into(), now: NOW };
+    let cancel = tidegate_store::params::CancelJob { id, note: "by a test".into(), cascade: false, now: NOW };
     fixture.store.cancel(cancel).await.unwrap();
     assert_eq!(cancels.try_recv().unwrap(), id);
 }

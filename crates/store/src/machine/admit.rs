@@ -10,6 +10,7 @@ use tidegate_core::payload::Payload;
 use tidegate_core::retry::DeadReason;
 use tidegate_core::time::Timestamp;
 
+use super::enqueue::Start;
 use super::{Change, Face, Machine, Place};
 use crate::params::{Enqueued, NewJob};
 use crate::rows::{DoneRow, JobRow, Rows};
@@ -20,7 +21,7 @@ impl<R: Rows> Machine<R> {
     pub fn admit(&mut self, job: NewJob, now: Timestamp) -> Result<Enqueued> {
         let now = self.tick(now)?;
         let checked = self.check_one(&job, now)?;
-        let admitted = self.enqueue_one(job, checked, now)?;
+        let admitted = self.enqueue_one(job, checked, None, now)?;
         self.settle_due()?;
         Ok(admitted)
     }
@@ -61,7 +62,7 @@ impl<R: Rows> Machine<R> {
             extra: None,
         };
         let seq = self.next_seq()?;
-        self.insert(seq, &row, false)?;
+        self.insert(seq, &row, Start::Ready)?;
         self.change(Change::Withdrawn(Place { seq, lane, tenant }))?;
         let letter = DeadLetter {
             category: Category::InvalidInput,

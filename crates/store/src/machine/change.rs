@@ -128,6 +128,32 @@ pub enum Change {
     },
     /// A schedule is gone.
     ScheduleGone(ScheduleId),
+    // Dependencies.
+    /// Jobs were stored that wait for others.
+    StoredBlocked(StoredJobs),
+    /// Jobs have others that wait for them.
+    Linked {
+        /// Those that are not finished, once for each job that waits for it.
+        parents: Vec<Seq>,
+        /// How many edges were added.
+        edges: u64,
+    },
+    /// Edges to a job that is deleted are gone.
+    Unlinked {
+        /// From these.
+        parents: Vec<Seq>,
+    },
+    /// A job that others wait for is finished.
+    Told(Seq),
+    /// A job waits for no other any more.
+    Unblocked {
+        /// The job, and the lane.
+        place: Place,
+        /// When it may run, if that is ahead.
+        later: Option<Timestamp>,
+    },
+    /// A job that waited for others does not: it is dead, cancelled or about to be deleted.
+    Unwaited(Place),
 }
 
 /// A schedule with its number.
@@ -349,7 +375,8 @@ pub enum Because {
 
 /// Adds a change to those of the same commit.
 pub(super) fn push(changes: &mut Vec<Change>, change: Change) {
-    if let (Some(Change::Stored(last)), Change::Stored(next)) = (changes.last_mut(), &change)
+    if let (Some(Change::Stored(last)), Change::Stored(next))
+    | (Some(Change::StoredBlocked(last)), Change::StoredBlocked(next)) = (changes.last_mut(), &change)
         && last.absorb(next)
     {
         return;
@@ -426,6 +453,12 @@ mod tests {
             Change::Schedule(_) => 29,
             Change::ScheduleState { .. } => 30,
             Change::ScheduleGone(_) => 31,
+            Change::StoredBlocked(_) => 32,
+            Change::Linked { .. } => 33,
+            Change::Unlinked { .. } => 34,
+            Change::Told(_) => 35,
+            Change::Unblocked { .. } => 36,
+            Change::Unwaited(_) => 37,
         }
     }
 
@@ -473,7 +506,7 @@ mod tests {
             Change::LaneGone(lane),
             Change::Parked(Box::new(park)),
             Change::Unparked(Box::new((scope.clone(), "me".into()))),
-            Change::Stored(StoredJobs { first: seq, kind, lane, tenant, later: Some(at), ids }),
+            Change::Stored(StoredJobs { first: seq, kind, lane, tenant, later: Some(at), ids: ids.clone() }),
             Change::HasState(seq),
             Change::Withdrawn(place),
             Change::Readied { place, at, suspect: None },
@@ -494,6 +527,12 @@ mod tests {
             Change::Schedule(Box::new(schedule)),
             Change::ScheduleState { id: ScheduleId(4), state: Box::new(state) },
             Change::ScheduleGone(ScheduleId(4)),
+            Change::StoredBlocked(StoredJobs { first: seq, kind, lane, tenant, later: None, ids }),
+            Change::Linked { parents: vec![seq], edges: 2 },
+            Change::Unlinked { parents: vec![seq] },
+            Change::Told(seq),
+            Change::Unblocked { place, later: Some(at) },
+            Change::Unwaited(place),
         ]
     }
 
@@ -509,7 +548,7 @@ mod tests {
 
     #[test]
     fn a_change_of_a_newer_version_is_an_error() {
-        assert!(decode(&[1, 32]).is_err());
+        assert!(decode(&[1, 38]).is_err());
         assert!(decode(&[1]).is_err(), "cut off");
     }
 

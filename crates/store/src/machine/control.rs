@@ -8,6 +8,7 @@ use tidegate_core::lanes::{GATE_PARK, LaneKey, QueueId};
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
+use super::flows::End;
 use super::hints::Need;
 use super::{Change, Face, Fate, Machine, Place};
 use crate::params::{CancelJob, CancelReply, Ticket};
@@ -18,23 +19,35 @@ use crate::{Error, Result};
 const MOST_TURNED: usize = 10_000;
 
 impl<R: Rows> Machine<R> {
-    /// Cancels a job: at once if it waits, by asking its handler if it runs.
+    /// Cancels a job: at once if it waits, by asking its handler if it runs; if asked, with those who wait for it.
     pub fn cancel(&mut self, cancel: CancelJob) -> Result<CancelReply> {
         let now = self.tick(cancel.now)?;
         let seq = self.find(cancel.id)?;
         self.hint_rows([seq].into_iter(), Need::Everything)?;
+        let waiting = if cancel.cascade { self.descendants(seq)? } else { vec![] };
+        let note = cut(cancel.note, limits::MAX_NOTE_BYTES);
+        let reply = self.cancel_one(seq, &note, now)?;
+        self.hint_rows(waiting.iter().copied(), Need::Everything)?;
+        for child in waiting {
+            self.cancel_one(child, &note, now)?;
+        }
+        self.settle_due()?;
+        self.tell_dependents(now)?;
+        Ok(reply)
+    }
+
+    fn cancel_one(&mut self, seq: Seq, note: &str, now: Timestamp) -> Result<CancelReply> {
         if let Some(done) = self.rows.done(seq)? {
             return Ok(CancelReply::AlreadyFinished(done.state));
         }
         let (row, mut state) = self.row_and_state(seq)?;
-        state.cancel_note = Some(cut(cancel.note, limits::MAX_NOTE_BYTES));
+        state.cancel_note = Some(note.to_owned());
         if self.memory.leases.running(seq).is_some() {
             self.put_state(seq, &state)?;
             self.change(Change::CancelAsked(seq))?;
             return Ok(CancelReply::Requested);
         }
         self.withdraw(seq, &row, &state)?;
-        self.settle_due()?;
         self.put_state(seq, &state)?;
         self.free_unique(seq)?;
         let queue = self.queue_of(state.lane.unwrap_or(row.lane))?;
@@ -43,6 +56,7 @@ impl<R: Rows> Machine<R> {
         self.rows.insert_done(seq, &done)?;
         self.change(Change::Cancelled(Face { id: row.id, queue, kind: row.kind, tenant: row.tenant }))?;
         self.run_ended(seq, State::Cancelled, now)?;
+        self.ended(seq, row.id, End::Cancelled);
         Ok(CancelReply::Cancelled)
     }
 
@@ -61,6 +75,10 @@ impl<R: Rows> Machine<R> {
         let (row, mut state) = self.row_and_state(seq)?;
         let lane = state.lane.unwrap_or(row.lane);
         if !self.memory.lanes.is_ready(lane, seq) {
+            if let Some(waits) = self.waits(seq)? {
+                let detail = format!("job {id} is blocked: it waits for {} others", waits.open);
+                return Err(Error::new(codes::WRONG_STATE, detail));
+            }
             self.undelay(seq, state.run_at.unwrap_or(row.run_at))?;
             state.run_at = Some(now);
             self.put_state(seq, &state)?;
@@ -153,11 +171,15 @@ impl<R: Rows> Machine<R> {
         Ok(())
     }
 
-    /// Takes a job that does not run out of its lane or off the schedule; [`settle_due`](Self::settle_due) must follow.
+    /// Takes a job that does not run out of its lane, off the schedule, or from where it waits for others; [`settle_due`](Self::settle_due) must follow.
     fn withdraw(&mut self, seq: Seq, row: &JobRow, state: &StateRow) -> Result<()> {
         let lane = state.lane.unwrap_or(row.lane);
         if self.memory.lanes.is_ready(lane, seq) {
             return self.change(Change::Withdrawn(Place { seq, lane, tenant: row.tenant }));
+        }
+        if self.waits(seq)?.is_some() {
+            self.rows.unblock(seq)?;
+            return self.change(Change::Unwaited(Place { seq, lane, tenant: row.tenant }));
         }
         self.undelay(seq, state.run_at.unwrap_or(row.run_at))?;
         self.change(Change::Unscheduled(Place { seq, lane, tenant: row.tenant }))

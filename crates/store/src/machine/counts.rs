@@ -6,6 +6,7 @@ use tidegate_core::time::Timestamp;
 /// The counts.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
+    pub(super) blocked: u64,
     pub(super) scheduled: u64,
     pub(super) completed: u64,
     pub(super) dead: u64,
@@ -16,11 +17,12 @@ pub(super) struct Counts {
 impl Counts {
     pub(super) fn of(&mut self, state: State) -> Option<&mut u64> {
         match state {
+            State::Blocked => Some(&mut self.blocked),
             State::Scheduled => Some(&mut self.scheduled),
             State::Completed => Some(&mut self.completed),
             State::Dead => Some(&mut self.dead),
             State::Cancelled => Some(&mut self.cancelled),
-            State::Blocked | State::Ready | State::Running => None,
+            State::Ready | State::Running => None,
         }
     }
 }

@@ -30,6 +30,8 @@ pub struct Digest {
     next_due: Option<Timestamp>,
     schedules: BTreeMap<ScheduleId, (ScheduleName, ScheduleSpec, ScheduleState)>,
     next_tick: Option<(Timestamp, ScheduleId)>,
+    dependents: BTreeMap<Seq, u32>,
+    edges: u64,
 }
 
 impl Eq for Digest {}
@@ -40,6 +42,7 @@ struct QueueDigest {
     settings: QueueSettings,
     ready: u64,
     running: u32,
+    blocked: u64,
     scheduled: u64,
     completed: u64,
     dead: u64,
@@ -77,6 +80,7 @@ impl<R: Rows> Machine<R> {
                 settings: settings.clone(),
                 ready: known.lanes.ready_count(id),
                 running: known.lanes.running_count(id),
+                blocked: counts.map_or(0, |c| c.blocked),
                 scheduled: counts.map_or(0, |c| c.scheduled),
                 completed: counts.map_or(0, |c| c.completed),
                 dead: counts.map_or(0, |c| c.dead),
@@ -115,6 +119,8 @@ impl<R: Rows> Machine<R> {
             next_due: known.next_due,
             schedules: known.timetable.all().map(schedule).collect(),
             next_tick: known.timetable.next(),
+            dependents: known.dependents.iter().map(|(seq, n)| (*seq, *n)).collect(),
+            edges: known.edges,
         }
     }
 

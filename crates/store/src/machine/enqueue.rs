@@ -10,10 +10,19 @@ use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
 use super::hints::Need;
+use super::plan::Waiting;
 use super::{Change, Ids, Machine, Place, StoredJobs};
 use crate::params::{EnqueueOutcome, Enqueued, NewJob};
-use crate::rows::{JobExtra, JobRow, KindId, LookUps, Reads, Rows, TenantNo, UniqueRow};
+use crate::rows::{BlockedRow, Flow, JobExtra, JobRow, KindId, LookUps, Reads, Rows, TenantNo, UniqueRow};
 use crate::{Error, Result};
+
+/// Where a new job is put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    Ready,
+    Later,
+    Blocked(BlockedRow),
+}
 
 /// A job that passed every check.
 pub(super) struct Checked {
@@ -23,7 +32,7 @@ pub(super) struct Checked {
     /// When it may run, if that is ahead.
     later: Option<Timestamp>,
     /// The stored job with the same id, which is the same job.
-    same: bool,
+    pub(super) same: bool,
 }
 
 impl<R: Rows> Machine<R> {
@@ -32,10 +41,15 @@ impl<R: Rows> Machine<R> {
         let now = self.tick(now)?;
         self.hint_enqueue(&jobs)?;
         let checked = self.check_batch(&jobs, now)?;
+        let plan = self.plan(&jobs, &checked)?;
         self.check_room(&jobs, &checked, now)?;
-        let enqueued =
-            jobs.into_iter().zip(checked).map(|(job, checked)| self.enqueue_one(job, checked, now));
-        let enqueued = enqueued.collect::<Result<_>>()?;
+        let enqueued = match plan {
+            Some(plan) => self.enqueue_flow(jobs, checked, plan, now)?,
+            None => {
+                let each = jobs.into_iter().zip(checked);
+                each.map(|(job, checked)| self.enqueue_one(job, checked, None, now)).collect::<Result<_>>()?
+            }
+        };
         self.settle_due()?;
         Ok(enqueued)
     }
@@ -51,10 +65,17 @@ impl<R: Rows> Machine<R> {
             ids: jobs.iter().filter(|job| job.id_may_exist).map(|job| job.id).collect(),
             keys: jobs.iter().filter_map(key).collect(),
         };
+        let outside = super::plan::outside(jobs);
+        let look_ups = LookUps { ids: [look_ups.ids, outside.clone()].concat(), ..look_ups };
         self.hint_look_ups(&look_ups)?;
         let mut reads = Reads::default();
-        for id in look_ups.ids {
-            reads.jobs.extend(self.rows.find_job(id)?);
+        for id in outside {
+            let found = self.rows.find_job(id)?;
+            reads.heads.extend(found);
+            reads.done.extend(found);
+        }
+        for job in jobs.iter().filter(|job| job.id_may_exist) {
+            reads.jobs.extend(self.rows.find_job(job.id)?);
         }
         let keep = |job: &NewJob| job.unique.as_ref().is_none_or(|u| u.on_conflict == OnConflict::Keep);
         for job in jobs.iter().filter(|job| !keep(job)) {
@@ -189,7 +210,7 @@ impl<R: Rows> Machine<R> {
         let mut queues: HashMap<QueueId, u64> = HashMap::new();
         let mut tenants: HashMap<(QueueId, &TenantId), u64> = HashMap::new();
         for (job, checked) in jobs.iter().zip(checked) {
-            let kept = checked.same || checked.later.is_some();
+            let kept = checked.same || checked.later.is_some() || !job.after.is_empty();
             if kept || (job.unique.is_some() && self.key_holder(checked.kind, job, now)?.is_some()) {
                 continue;
             }
@@ -216,7 +237,13 @@ impl<R: Rows> Machine<R> {
         Ok(())
     }
 
-    pub(super) fn enqueue_one(&mut self, job: NewJob, checked: Checked, now: Timestamp) -> Result<Enqueued> {
+    pub(super) fn enqueue_one(
+        &mut self,
+        job: NewJob,
+        checked: Checked,
+        waits: Option<&Waiting>,
+        now: Timestamp,
+    ) -> Result<Enqueued> {
         if checked.same {
             return Ok(Enqueued { id: job.id, outcome: EnqueueOutcome::Kept });
         }
@@ -229,15 +256,16 @@ impl<R: Rows> Machine<R> {
             None => None,
         };
         let seq = self.next_seq()?;
-        let extra = (job.unique.is_some() || job.retry.is_some() || job.trace.is_some()).then(|| {
-            Box::new(JobExtra {
-                unique: job.unique,
-                retry: job.retry,
-                recovered_from: None,
-                trace: job.trace,
-                schedule: None,
-            })
-        });
+        let flow = waits.map(|w| Flow { total: w.parents.len() as u32, on_dead: job.on_dead });
+        let extra = JobExtra {
+            unique: job.unique,
+            retry: job.retry,
+            recovered_from: None,
+            trace: job.trace,
+            schedule: None,
+            flow,
+        };
+        let extra = (extra != JobExtra::default()).then(|| Box::new(extra));
         let row = JobRow {
             id: job.id,
             kind: checked.kind,
@@ -250,12 +278,19 @@ impl<R: Rows> Machine<R> {
             payload: job.payload,
             extra,
         };
-        self.insert(seq, &row, checked.later.is_some())?;
+        let start = match (waits, checked.later) {
+            (Some(waits), later) if waits.open > 0 || waits.fatal.is_some() => {
+                Start::Blocked(BlockedRow { open: waits.open, on_dead: job.on_dead, run_at: later })
+            }
+            (_, Some(_)) => Start::Later,
+            (_, None) => Start::Ready,
+        };
+        self.insert(seq, &row, start)?;
         Ok(Enqueued { id: job.id, outcome: EnqueueOutcome::Created })
     }
 
-    /// Stores a new job, ready or scheduled, with its unique key.
-    pub(super) fn insert(&mut self, seq: Seq, row: &JobRow, later: bool) -> Result<()> {
+    /// Stores a new job with its unique key.
+    pub(super) fn insert(&mut self, seq: Seq, row: &JobRow, start: Start) -> Result<()> {
         self.rows.insert_job(seq, row)?;
         if let Some(unique) = row.extra.as_ref().and_then(|e| e.unique.as_ref()) {
             let expires = match unique.scope {
@@ -264,17 +299,23 @@ impl<R: Rows> Machine<R> {
             };
             self.rows.put_unique(row.kind, &unique.key, UniqueRow { seq, id: row.id, expires })?;
         }
-        if later {
-            self.rows.delay(row.run_at, seq)?;
-        }
-        self.change(Change::Stored(StoredJobs {
+        let stored = StoredJobs {
             first: seq,
             kind: row.kind,
             lane: row.lane,
             tenant: row.tenant,
-            later: later.then_some(row.run_at),
+            later: (start == Start::Later).then_some(row.run_at),
             ids: Ids::one(row.id),
-        }))
+        };
+        match start {
+            Start::Ready => {}
+            Start::Later => self.rows.delay(row.run_at, seq)?,
+            Start::Blocked(blocked) => {
+                self.rows.put_blocked(seq, &blocked)?;
+                return self.change(Change::StoredBlocked(stored));
+            }
+        }
+        self.change(Change::Stored(stored))
     }
 
     fn key_holder(&mut self, kind: KindId, job: &NewJob, now: Timestamp) -> Result<Option<UniqueRow>> {
@@ -316,7 +357,16 @@ impl<R: Rows> Machine<R> {
         let lane = state.lane.unwrap_or(row.lane);
         let run_at = state.run_at.unwrap_or(row.run_at);
         let wanted = checked.later.unwrap_or(now).max(state.not_before.unwrap_or(Timestamp(0)));
-        if wanted < run_at && !self.memory.lanes.is_ready(lane, seq) {
+        if self.memory.lanes.is_ready(lane, seq) {
+            return Ok(Enqueued { id: holder.id, outcome: EnqueueOutcome::Hastened });
+        }
+        if let Some(mut blocked) = self.waits(seq)? {
+            // It may start sooner once it waits for nobody any more.
+            if blocked.run_at.is_some_and(|at| wanted < at) {
+                blocked.run_at = Some(wanted);
+                self.rows.put_blocked(seq, &blocked)?;
+            }
+        } else if wanted < run_at {
             self.undelay(seq, run_at)?;
             state.run_at = Some(wanted.max(now));
             state.because.get_or_insert(ScheduledBecause::Delay);

@@ -44,6 +44,9 @@ impl<R: Rows> Machine<R> {
             Need::Everything => {
                 reads.jobs.push(seq);
                 reads.done.push(seq);
+                if self.memory.edges > 0 {
+                    reads.blocked.push(seq);
+                }
             }
         }
     }

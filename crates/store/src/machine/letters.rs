@@ -5,14 +5,16 @@ use std::collections::HashMap;
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
 use tidegate_core::ids::{JobId, Seq};
-use tidegate_core::job::{DeadLetter, Resolution, Review, State};
+use tidegate_core::job::{DeadLetter, OnDead, Resolution, Review, State};
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
 use super::Machine;
+use super::enqueue::Start;
 use super::hints::Need;
+use super::plan::Waiting;
 use crate::params::{Recover, Recovered, Resolve};
-use crate::rows::{JobExtra, JobRow, LookUps, Rows};
+use crate::rows::{BlockedRow, Flow, JobExtra, JobRow, LookUps, Rows};
 use crate::{Error, Result};
 
 impl<R: Rows> Machine<R> {
@@ -36,7 +38,15 @@ impl<R: Rows> Machine<R> {
                 return Err(Error::new(codes::DUPLICATE_ID, format!("job {} exists already", letter.new_id)));
             }
         }
-        letters.into_iter().map(|letter| self.recover_one(letter, now)).collect()
+        let mut dead = Vec::with_capacity(letters.len());
+        for letter in &letters {
+            dead.push(self.rows.find_job(letter.dead)?);
+        }
+        let mut replies: Vec<Option<Recovered>> = vec![None; letters.len()];
+        for i in self.order_letters(&dead)? {
+            replies[i] = Some(self.recover_one(letters[i], now)?);
+        }
+        Ok(replies.into_iter().flatten().collect())
     }
 
     fn hint_recover(&mut self, letters: &[Recover]) -> Result<()> {
@@ -47,7 +57,8 @@ impl<R: Rows> Machine<R> {
         self.hint_look_ups(&LookUps { ids, keys: vec![] })?;
         let dead: Vec<Option<Seq>> =
             letters.iter().map(|l| self.rows.find_job(l.dead)).collect::<Result<_>>()?;
-        self.hint_rows(dead.into_iter().flatten(), Need::Everything)
+        self.hint_rows(dead.iter().copied().flatten(), Need::Everything)?;
+        self.hint_lines(dead.into_iter().flatten().collect())
     }
 
     fn recover_one(&mut self, recover: Recover, now: Timestamp) -> Result<Recovered> {
@@ -56,7 +67,11 @@ impl<R: Rows> Machine<R> {
             return Ok(Recovered::Already(id));
         }
         let (row, state) = self.row_and_state(seq)?;
+        let flow = row.extra.as_ref().and_then(|e| e.flow);
+        let waiting = if flow.is_some() { self.wait_again(seq)? } else { Waiting::default() };
+        let on_dead = flow.map_or(OnDead::Fail, |flow| flow.on_dead);
         let extra = JobExtra {
+            flow: flow.map(|flow| Flow { total: waiting.parents.len() as u32, ..flow }),
             // The key was freed when the job died; somebody else may hold it by now.
             unique: None,
             recovered_from: Some(recover.dead),
@@ -72,7 +87,13 @@ impl<R: Rows> Machine<R> {
             ..row
         };
         let new = self.next_seq()?;
-        self.insert(new, &row, false)?;
+        let start = match waiting.open {
+            0 => Start::Ready,
+            open => Start::Blocked(BlockedRow { open, on_dead, run_at: None }),
+        };
+        self.insert(new, &row, start)?;
+        self.link_up(new, waiting)?;
+        self.hand_on(seq, new)?;
         if let Some(run) = row.extra.as_ref().and_then(|extra| extra.schedule.as_ref()) {
             self.run_recovered(run, new, recover.new_id, now)?;
         }

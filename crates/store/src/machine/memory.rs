@@ -44,6 +44,10 @@ pub(super) struct Known {
     pub(super) next_seq: i64,
     pub(super) next_lease: i64,
     pub(super) next_due: Option<Timestamp>,
+    /// Jobs that are not finished and that others wait for, with how many edges.
+    pub(super) dependents: HashMap<Seq, u32>,
+    /// Edges in all: where there are none, nobody looks for any.
+    pub(super) edges: u64,
 }
 
 impl Known {
@@ -227,6 +231,41 @@ impl Memory {
                 if known.leases.running(*seq).is_some() {
                     known.lanes.refused(scope, *seq, *until);
                 }
+            }
+            Change::StoredBlocked(jobs) => self.store_blocked(jobs)?,
+            Change::Linked { parents, edges } => {
+                known.edges += edges;
+                for parent in parents {
+                    *known.dependents.entry(*parent).or_default() += 1;
+                }
+            }
+            Change::Unlinked { parents } => {
+                let left = known.edges.checked_sub(parents.len() as u64);
+                known.edges = left.ok_or_else(|| torn("fewer edges than none"))?;
+                for parent in parents {
+                    // A finished one is not counted.
+                    if let Entry::Occupied(mut n) = known.dependents.entry(*parent) {
+                        *n.get_mut() -= 1;
+                        if *n.get() == 0 {
+                            n.remove();
+                        }
+                    }
+                }
+            }
+            Change::Told(seq) => {
+                must(known.dependents.remove(seq).is_some(), "nobody waits for a job")?;
+            }
+            Change::Unblocked { place, later } => {
+                let queue = known.queue_of(place.lane)?;
+                self.count(queue, State::Blocked, false)?;
+                match later {
+                    Some(at) => self.scheduled(queue, *at)?,
+                    None => self.ready(*place, now, None)?,
+                }
+            }
+            Change::Unwaited(place) => {
+                let queue = known.queue_of(place.lane)?;
+                self.count(queue, State::Blocked, false)?;
             }
             Change::CancelAsked(seq) => {
                 must(known.leases.request_cancel(*seq), "a job does not run")?;

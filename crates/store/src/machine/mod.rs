@@ -23,11 +23,13 @@ mod counts;
 mod digest;
 mod draft;
 mod enqueue;
+mod flows;
 mod follow;
 mod hints;
 mod letters;
 mod memory;
 mod names;
+mod plan;
 mod recover;
 mod registry;
 mod runs;
@@ -92,6 +94,8 @@ pub struct Machine<R> {
     stale_refused: u64,
     /// Running jobs whose turn a gate has called meanwhile: what it refused them before no longer holds.
     turned: HashSet<Seq>,
+    /// Jobs that this operation has finished and that others wait for.
+    ended: Vec<flows::Ended>,
     /// Processes that finish what they run so that a suspect can run alone.
     draining: HashMap<ProcessId, Draining>,
 }
@@ -260,7 +264,8 @@ impl<R: Rows> Machine<R> {
     }
 
     /// Deletes a finished or erased job that is in no lane, lease or schedule any more.
-    fn delete(&mut self, seq: Seq, finished: Option<(QueueId, State)>) -> Result<()> {
+    fn delete(&mut self, seq: Seq, finished: Option<(QueueId, State)>, erased: bool) -> Result<()> {
+        self.unlink(seq, finished.map(|(_, state)| state), erased)?;
         let (lane, tenant) = self.lane_and_tenant(seq)?;
         let moved = self.state_of(seq)?.lane;
         self.run_ended(seq, State::Cancelled, self.last_now)?;

@@ -38,12 +38,17 @@ impl<R: Rows> Machine<R> {
             next_seq: reserved,
             next_lease,
             next_due,
+            dependents: HashMap::new(),
+            edges: 0,
         };
         restore_names(&mut known, &mut rows, names)?;
         restore_jobs(&mut known, &mut rows, leases)?;
         for ScheduleRow { id, name, spec, state } in rows.schedules()? {
             known.timetable.put(id, &name, &spec, &state);
         }
+        let (dependents, edges) = rows.edges()?;
+        known.dependents.extend(dependents);
+        known.edges = edges;
         Ok(Self {
             rows,
             memory: Memory::new(known),
@@ -53,6 +58,7 @@ impl<R: Rows> Machine<R> {
             due_left: false,
             stale_refused: 0,
             turned: HashSet::new(),
+            ended: vec![],
             draining: HashMap::new(),
         })
     }
@@ -136,6 +142,7 @@ fn restore_jobs<R: Rows>(known: &mut Known, rows: &mut R, leases: Vec<LeaseRow>)
         let count = match stored {
             Stored::Finished(state) => counts.entry(queue).or_default().of(state),
             Stored::Delayed => counts.entry(queue).or_default().of(State::Scheduled),
+            Stored::Blocked => counts.entry(queue).or_default().of(State::Blocked),
             Stored::Open => {
                 let settled = state.and_then(|s| s.settled);
                 if let Some(lease) = covered.get(&seq).filter(|l| settled.is_none_or(|s| s < **l)) {

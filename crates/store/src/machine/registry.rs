@@ -60,6 +60,7 @@ impl<R: Rows> Machine<R> {
             views.push(QueueView {
                 name: name.clone(),
                 settings: settings.clone(),
+                blocked: of(|c| c.blocked),
                 ready: self.memory.lanes.ready_count(id),
                 scheduled: of(|c| c.scheduled),
                 running: u64::from(self.memory.lanes.running_count(id)),
@@ -136,6 +137,7 @@ impl<R: Rows> Machine<R> {
             totals.ready += self.memory.lanes.ready_count(id);
             totals.running += u64::from(self.memory.lanes.running_count(id));
             if let Some(c) = self.memory.counts.get(&id) {
+                totals.blocked += c.blocked;
                 totals.scheduled += c.scheduled;
                 totals.completed += c.completed;
                 totals.dead += c.dead;

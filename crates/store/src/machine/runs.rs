@@ -16,6 +16,7 @@ use tidegate_core::time::Timestamp;
 
 use super::Machine;
 use super::draft::Draft;
+use super::enqueue::Start;
 use super::timetable::Scheduled;
 use crate::Result;
 use crate::params::NewJob;
@@ -220,7 +221,7 @@ impl<R: Rows> Machine<R> {
             payload: job.payload,
             extra: Some(Box::new(JobExtra { schedule: Some(schedule), ..JobExtra::default() })),
         };
-        self.insert(seq, &row, false)?;
+        self.insert(seq, &row, Start::Ready)?;
         // It may be claimed at once; nobody may forget that it was fired.
         self.memory.signals.keep = true;
         Ok((seq, job.id))

@@ -29,7 +29,10 @@ impl<R: Rows> Machine<R> {
         let now = self.tick(settle.now)?;
         let seed = settle.seed;
         self.hint_settle(&settle.settlements)?;
-        settle.settlements.into_iter().map(|s| self.settle_one(s, seed, now)).collect()
+        let settled = settle.settlements.into_iter().map(|s| self.settle_one(s, seed, now));
+        let settled = settled.collect::<Result<_>>()?;
+        self.tell_dependents(now)?;
+        Ok(settled)
     }
 
     /// A completed job is not read again; the others are.
@@ -137,6 +140,9 @@ impl<R: Rows> Machine<R> {
             .insert_done(seq, &DoneRow { queue, state, at: now, attempt: running.attempt, result, letter })?;
         self.let_go(Ticket { lease: running.lease, seq }, fate)?;
         self.run_ended(seq, state, now)?;
+        if let Some(end) = super::flows::End::of(state) {
+            self.ended(seq, running.id, end);
+        }
         Ok(Settled::Applied(state))
     }
 

@@ -23,6 +23,7 @@ impl<R: Rows> Machine<R> {
             self.change(Change::Aged)?;
         }
         let rescued = self.rescue(now)?;
+        self.tell_dependents(now)?;
         let promoted = self.promote(now)?;
         let fired = self.fire(now)?;
         let known = &self.memory;
@@ -100,26 +101,30 @@ impl<R: Rows> Machine<R> {
         let dead = self.rows.oldest_dead(left)?.into_iter().take_while(over);
         let dead: Vec<_> = dead.map(|(_, seq, queue)| (seq, (queue, State::Dead))).collect();
         self.delete_finished(&dead)?;
+        self.tell_dependents(now)?;
         Ok(pruned + dead.len() as u64)
     }
 
     fn delete_finished(&mut self, jobs: &[(Seq, (QueueId, State))]) -> Result<()> {
         self.hint_rows(jobs.iter().map(|(seq, _)| *seq), Need::HeadAndState)?;
-        jobs.iter().try_for_each(|(seq, finished)| self.delete(*seq, Some(*finished)))
+        self.hint_unlink(jobs.iter().map(|(seq, _)| *seq))?;
+        jobs.iter().try_for_each(|(seq, finished)| self.delete(*seq, Some(*finished), false))
     }
 
     /// Erases a tenant's jobs, looking at a bounded number of rows. Running jobs lose their lease.
     pub fn erase(&mut self, erase: &Erase) -> Result<Erased> {
-        self.tick(erase.now)?;
+        let now = self.tick(erase.now)?;
         let Some(tenant) = self.memory.names.tenant_no(&erase.tenant) else { return Ok(Erased::default()) };
         let (jobs, next): (Vec<Seq>, Option<Seq>) =
             self.rows.jobs_of_tenant(tenant, erase.after, erase.scan)?;
         self.hint_rows(jobs.iter().copied(), Need::Everything)?;
+        self.hint_unlink(jobs.iter().copied())?;
         let erased = jobs.len() as u64;
         for seq in jobs {
             let finished = self.uproot(seq)?;
-            self.delete(seq, finished)?;
+            self.delete(seq, finished, true)?;
         }
+        self.tell_dependents(now)?;
         self.settle_due()?;
         Ok(Erased { erased, next })
     }

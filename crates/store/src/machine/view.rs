@@ -2,7 +2,7 @@
 
 use tidegate_core::codes;
 use tidegate_core::ids::{JobId, Seq};
-use tidegate_core::job::{Held, Job, ScheduledBecause, State};
+use tidegate_core::job::{Held, Job, ScheduledBecause, State, Waits};
 use tidegate_core::lanes::{Blocked, LaneId, QueueId};
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::{Cause, Why};
@@ -42,17 +42,16 @@ impl<R: Rows> Machine<R> {
         let stored = self.state_of(seq)?;
         let done = self.rows.done(seq)?;
         let running = self.memory.leases.running(seq).copied();
+        let state = match &done {
+            Some(done) => done.state,
+            None => self.unfinished(seq, &row, &stored)?,
+        };
+        let open = if state == State::Blocked { self.waits(seq)?.map_or(0, |row| row.open) } else { 0 };
         let lane = stored.lane.unwrap_or(row.lane);
         let missing = || Error::new(codes::CORRUPT, format!("a name of job {} is missing", row.id));
         let key = self.memory.lanes.lane_key(lane).ok_or_else(missing)?;
         let (queue, _) = self.memory.names.queue(key.queue).ok_or_else(missing)?;
         let (kind, kind_settings) = self.memory.names.kind(row.kind).ok_or_else(missing)?;
-        let state = match (&done, running) {
-            (Some(done), _) => done.state,
-            (None, Some(_)) => State::Running,
-            (None, None) if self.memory.lanes.is_ready(lane, seq) => State::Ready,
-            (None, None) => State::Scheduled,
-        };
         let held = running.and_then(|r| {
             let lease = self.memory.leases.get(r.lease)?;
             Some(Held {
@@ -100,6 +99,7 @@ impl<R: Rows> Machine<R> {
             dead: done.and_then(|d| d.letter).map(|l| *l),
             recovered_from: extra.recovered_from,
             trace: extra.trace,
+            waits: extra.flow.map(|flow| Waits { total: flow.total, open, on_dead: flow.on_dead }),
         }))
     }
 
@@ -122,7 +122,13 @@ impl<R: Rows> Machine<R> {
         let max_attempts = job.max_attempts.unwrap_or(allowed).max(job.attempt);
         let finished = job.finished_at.unwrap_or(now);
         let (cause, expected_start) = match job.state {
-            State::Blocked => (Cause::Blocked, None),
+            State::Blocked => {
+                let blocked = self.waits(seq)?.ok_or_else(missing)?;
+                let (jobs, dead) = self.open_dependencies(seq, blocked)?;
+                let total = job.waits.map_or(blocked.open, |w| w.total);
+                let after = blocked.run_at.filter(|at| *at > now);
+                (Cause::Blocked { open: blocked.open, total, jobs, dead }, after)
+            }
             State::Completed => (Cause::Completed { at: finished }, None),
             State::Cancelled => (Cause::Cancelled { at: finished, note: stored.cancel_note }, None),
             State::Dead => {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_core::failure::{self, Category};
 use tidegate_core::ids::{ConnectorName, GroupKey, JobId, KindName, QueueName, TenantId, WorkerId};
-use tidegate_core::job::{self, Priority, Resolution, Review, ScheduledBecause, State, Unique};
+use tidegate_core::job::{self, OnDead, Priority, Resolution, Review, ScheduledBecause, State, Unique};
 use tidegate_core::retry::{DeadReason, RetryPolicy};
 
 use crate::{Json, Lease, Time};
@@ -83,6 +83,22 @@ pub struct Job {
     pub recovered_from: Option<JobId>,
     /// Trace context handed in with the enqueue.
     pub trace: Option<String>,
+    /// What it waits for, or waited for, if it was enqueued so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Waits>,
+}
+
+/// What a job waits for, or waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Waits {
+    /// Jobs in all; `/v1/jobs/{id}/dependencies` lists them.
+    pub total: u32,
+    /// Those that it still waits for.
+    pub open: u32,
+    /// What becomes of it when one of them ends dead or cancelled.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::OnDead))]
+    pub on_dead: OnDead,
 }
 
 /// The lease a running job is held under.
@@ -203,6 +219,7 @@ impl From<job::Job> for Job {
             dead: j.dead.map(DeadLetter::from),
             recovered_from: j.recovered_from,
             trace: j.trace,
+            waits: j.waits.map(Into::into),
         }
     }
 }
@@ -239,6 +256,7 @@ impl From<Job> for job::Job {
             dead: j.dead.map(Into::into),
             recovered_from: j.recovered_from,
             trace: j.trace,
+            waits: j.waits.map(Into::into),
         }
     }
 }
@@ -266,6 +284,7 @@ impl From<Lease> for tidegate_core::ids::LeaseId {
 }
 
 twins!(Held, job::Held { lease, worker, cancel_requested } times { since, until } maybe {});
+twins!(Waits, job::Waits { total, open, on_dead } times {} maybe {});
 twins!(Progress, job::Progress { fraction, note } times { at } maybe {});
 twins!(LogLine, job::LogLine { line } times { at } maybe {});
 twins!(ErrorEntry, failure::ErrorEntry { attempt, category, code, message } times { at } maybe {});

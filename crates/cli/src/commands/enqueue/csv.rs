@@ -1,6 +1,6 @@
 //! CSV with a header. Columns are fields of the payload, as text; `name:json` is read as JSON, so that numbers can be
 //! numbers. Columns that begin with `@` are about the job itself: `@kind`, `@tenant`, `@delay`, …, or `@data` for the
-//! whole payload as JSON. An empty cell says nothing.
+//! whole payload as JSON. `@after` holds job ids, separated by spaces. An empty cell says nothing.
 
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::error::{Failure, Result};
 use crate::parse;
 
 /// Columns about the job itself.
-const JOB: [&str; 15] = [
+const JOB: [&str; 17] = [
     "kind",
     "data",
     "queue",
@@ -33,6 +33,8 @@ const JOB: [&str; 15] = [
     "unique_while",
     "on_conflict",
     "id",
+    "after",
+    "on_dead",
 ];
 
 /// What a column is.
@@ -144,6 +146,7 @@ fn job(
             }
             Column::Job(field) if !cell.trim().is_empty() => match *field {
                 "data" => whole = Some(cell.to_owned()),
+                "after" => spec.after = cell.split_whitespace().map(str::to_owned).collect(),
                 "max_attempts" => spec.max_attempts = Some(parse::number("@max_attempts", cell.trim())?),
                 _ => *slot(&mut spec, field) = Some(cell.trim().to_owned()),
             },
@@ -180,6 +183,7 @@ fn slot<'a>(spec: &'a mut Spec, field: &str) -> &'a mut Option<String> {
         "unique" => &mut spec.unique,
         "unique_while" => &mut spec.unique_while,
         "on_conflict" => &mut spec.on_conflict,
+        "on_dead" => &mut spec.on_dead,
         _ => &mut spec.id,
     }
 }

@@ -98,6 +98,12 @@ pub(crate) struct EnqueueArgs {
     /// Id of the job, to send the same enqueue again safely
     #[arg(long, value_name = "ID", conflicts_with = "from")]
     id: Option<String>,
+    /// Wait until this job is completed; may be given several times
+    #[arg(long, value_name = "JOB", value_delimiter = ',', conflicts_with = "from")]
+    after: Vec<String>,
+    /// If a job that it waits for ends dead or cancelled: fail, ignore or wait
+    #[arg(long, value_name = "RULE", requires = "after", default_value = "fail", hide_default_value = true)]
+    on_dead: String,
 }
 
 /// Enqueues and prints the ids.
@@ -170,6 +176,8 @@ fn from_flags(args: EnqueueArgs, now: Timestamp) -> Result<NewJob> {
         on_conflict: args.unique.is_some().then_some(args.on_conflict),
         unique: args.unique,
         id: args.id,
+        on_dead: (!args.after.is_empty()).then_some(args.on_dead),
+        after: args.after,
     };
     spec.build(None, payload, || (parse::new_id(), false), now)
 }

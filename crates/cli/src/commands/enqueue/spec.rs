@@ -33,6 +33,8 @@ pub(super) struct Spec {
     pub(super) unique_while: Option<String>,
     pub(super) on_conflict: Option<String>,
     pub(super) id: Option<String>,
+    pub(super) after: Vec<String>,
+    pub(super) on_dead: Option<String>,
 }
 
 impl Spec {
@@ -62,6 +64,8 @@ impl Spec {
         job.max_attempts = self.max_attempts;
         job.retry = self.retry.as_deref().map(policy).transpose()?;
         job.unique = self.unique()?;
+        job.after = self.after.iter().map(|id| parse::job_id(id)).collect::<Result<_>>()?;
+        job.on_dead = self.on_dead.as_deref().map(parse::word).transpose()?.unwrap_or_default();
         Ok(job)
     }
 

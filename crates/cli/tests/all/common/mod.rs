@@ -239,7 +239,12 @@ pub(crate) async fn every_state(dir: &Path) -> Stories {
     )
     .await;
     by_story.push(("cancelled", fill.add("invoice.send", "acme").await));
-    let cancel = CancelJob { id: by_story[4].1, note: "by operator: ordered twice".into(), now: fill.now };
+    let cancel = CancelJob {
+        id: by_story[4].1,
+        note: "by operator: ordered twice".into(),
+        cascade: false,
+        now: fill.now,
+    };
     fill.store.cancel(cancel).await.unwrap();
 
     // A process that died: its job is suspect.

@@ -101,6 +101,15 @@ impl Jobs for Turns {
         self.one().search(query).await
     }
 
+    async fn dependencies(
+        &self,
+        id: JobId,
+        held: Option<tidegate_store::params::Ticket>,
+        skip: u32,
+        limit: usize,
+    ) -> Result<tidegate_store::params::Dependencies> {
+        self.one().dependencies(id, held, skip, limit).await
+    }
     async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
         self.one().why(id, self.seen(now)).await
     }

@@ -81,6 +81,15 @@ impl Jobs for FaultyStore {
         };
         self.there()?.search(JobQuery { limit: most, ..query }).await
     }
+    async fn dependencies(
+        &self,
+        id: JobId,
+        held: Option<tidegate_store::params::Ticket>,
+        skip: u32,
+        limit: usize,
+    ) -> Result<tidegate_store::params::Dependencies> {
+        self.there()?.dependencies(id, held, skip, limit).await
+    }
     async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
         self.there()?.why(id, now).await
     }

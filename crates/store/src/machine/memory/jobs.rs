@@ -14,14 +14,7 @@ use crate::{Error, Result};
 impl Memory {
     pub(super) fn store(&mut self, jobs: &StoredJobs) -> Result<()> {
         let StoredJobs { first, kind, lane, tenant, later, ref ids } = *jobs;
-        let n = ids.as_slice().len() as u64;
-        let queue = self.known.queue_of(lane)?;
-        must(first.0 >= self.known.next_seq, "a number was used twice")?;
-        self.known.next_seq = first.0 + n as i64;
-        *self.known.lane_jobs.entry(lane).or_default() += n;
-        if let Some(tenant) = tenant {
-            *self.known.tenant_jobs.entry(tenant).or_default() += n;
-        }
+        let queue = self.take_in(jobs)?;
         for (seq, &id) in (first.0..).map(Seq).zip(ids.as_slice()) {
             let state = if let Some(at) = later {
                 self.scheduled(queue, at)?;
@@ -33,6 +26,30 @@ impl Memory {
             self.event(Face { id, queue, kind, tenant }, || Happened::Enqueued { state });
         }
         Ok(())
+    }
+
+    /// Stores jobs that wait for others.
+    pub(super) fn store_blocked(&mut self, jobs: &StoredJobs) -> Result<()> {
+        let StoredJobs { kind, tenant, ref ids, .. } = *jobs;
+        let queue = self.take_in(jobs)?;
+        for &id in ids.as_slice() {
+            self.count(queue, State::Blocked, true)?;
+            self.event(Face { id, queue, kind, tenant }, || Happened::Enqueued { state: State::Blocked });
+        }
+        Ok(())
+    }
+
+    /// Counts stored jobs, wherever they are put. Returns their queue.
+    fn take_in(&mut self, jobs: &StoredJobs) -> Result<QueueId> {
+        let n = jobs.ids.as_slice().len() as u64;
+        let queue = self.known.queue_of(jobs.lane)?;
+        must(jobs.first.0 >= self.known.next_seq, "a number was used twice")?;
+        self.known.next_seq = jobs.first.0 + n as i64;
+        *self.known.lane_jobs.entry(jobs.lane).or_default() += n;
+        if let Some(tenant) = jobs.tenant {
+            *self.known.tenant_jobs.entry(tenant).or_default() += n;
+        }
+        Ok(queue)
     }
 
     pub(super) fn ready(&mut self, place: Place, at: Timestamp, suspect: Option<Exclusive>) -> Result<()> {

@@ -1,0 +1,2 @@
+-- A job is not blocked any more. Params: seq. Index: primary key.
+DELETE FROM blocked WHERE seq = ?1

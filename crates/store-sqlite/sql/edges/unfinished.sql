@@ -1,0 +1,6 @@
+-- Stored jobs that are not finished and have edges to others, with how many; read once at start. No params.
+-- Index: primary keys.
+SELECT e.parent, count(*) FROM edges AS e
+WHERE NOT EXISTS (SELECT 1 FROM done AS d WHERE d.seq = e.parent)
+  AND EXISTS (SELECT 1 FROM jobs AS j WHERE j.seq = e.parent)
+GROUP BY e.parent

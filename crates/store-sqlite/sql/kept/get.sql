@@ -1,0 +1,2 @@
+-- What was kept of a job. Params: seq. Index: primary key.
+SELECT body FROM kept WHERE seq = ?1

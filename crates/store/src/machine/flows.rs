@@ -1,0 +1,435 @@
+//! Jobs that wait for other jobs.
+//!
+//! An edge leads from a job to one that waits for it; a blocked job counts those that are open. Memory has only the jobs that
+//! are not finished and that others wait for, so a job that nobody waits for is finished as if there were no edges at all.
+//!
+//! Who is finished is gathered while an operation goes on, and those who wait are told at its end, in the same commit: all
+//! completions of a batch together, level by level where death goes on from one to the next.
+
+use std::collections::BTreeMap;
+
+use tidegate_core::codes;
+use tidegate_core::failure::{Category, cut};
+use tidegate_core::ids::{JobId, Seq};
+use tidegate_core::job::{DeadLetter, Dependency, OnDead, Review, State};
+use tidegate_core::limits;
+use tidegate_core::retry::DeadReason;
+use tidegate_core::time::Timestamp;
+
+use super::{Change, Face, Machine, Place};
+use crate::params::Dependencies;
+use crate::rows::{BlockedRow, DoneRow, JobRow, Reads, Rows, StateRow};
+use crate::{Error, Result};
+
+/// Some of the open dependencies that `why` names.
+const NAMED: usize = 3;
+
+/// How a job that others wait for ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Completed,
+    Dead,
+    Cancelled,
+    /// It is not stored any more, and was not finished.
+    Gone,
+    /// It was dead, which they have been told, and is not stored any more.
+    Purged,
+}
+
+impl End {
+    pub(super) fn of(state: State) -> Option<Self> {
+        match state {
+            State::Completed => Some(Self::Completed),
+            State::Dead => Some(Self::Dead),
+            State::Cancelled => Some(Self::Cancelled),
+            State::Blocked | State::Scheduled | State::Ready | State::Running => None,
+        }
+    }
+
+    /// Code of what a job dies of that waited for this one.
+    fn code(self) -> &'static str {
+        match self {
+            Self::Completed | Self::Dead => "DEPENDENCY_DEAD",
+            Self::Cancelled => "DEPENDENCY_CANCELLED",
+            Self::Gone | Self::Purged => "DEPENDENCY_GONE",
+        }
+    }
+
+    /// What it means to a job that waits.
+    pub(super) fn verdict(self, on_dead: OnDead) -> Verdict {
+        match (self, on_dead) {
+            // Whoever did not choose to wait for its recovery has been told before.
+            (Self::Purged, on_dead) if on_dead != OnDead::Wait => Verdict::Open,
+            (Self::Completed, _) | (_, OnDead::Ignore) => Verdict::Satisfied,
+            (Self::Dead, OnDead::Wait) => Verdict::Open,
+            (Self::Dead | Self::Cancelled | Self::Gone | Self::Purged, _) => Verdict::Fatal,
+        }
+    }
+}
+
+/// What the end of a job means to one that waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Satisfied,
+    Open,
+    Fatal,
+}
+
+/// A job that others wait for is finished.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    pub(super) seq: Seq,
+    pub(super) id: JobId,
+    pub(super) end: End,
+}
+
+impl<R: Rows> Machine<R> {
+    /// A job is finished. If others wait for it, they are told at the end of the operation.
+    pub(super) fn ended(&mut self, seq: Seq, id: JobId, end: End) {
+        if self.memory.dependents.contains_key(&seq) {
+            self.ended.push(Ended { seq, id, end });
+        }
+    }
+
+    /// Tells those who wait for what was finished in this operation: releases them, or lets them die.
+    pub(super) fn tell_dependents(&mut self, now: Timestamp) -> Result<()> {
+        while !self.ended.is_empty() {
+            let ended = std::mem::take(&mut self.ended);
+            let told = self.gather_told(&ended)?;
+            self.hint_told(told.keys().copied())?;
+            let mut dying = vec![];
+            for (child, ends) in told {
+                // Whoever is not blocked any more has been cancelled or is dead.
+                let Some(mut row) = self.rows.blocked(child)? else { continue };
+                let verdict = |e: &&Ended| e.end.verdict(row.on_dead);
+                if let Some(cause) = ends.iter().find(|e| verdict(e) == Verdict::Fatal) {
+                    dying.push((child, *cause));
+                    continue;
+                }
+                let closed = ends.iter().filter(|e| verdict(e) == Verdict::Satisfied).count() as u32;
+                if closed == 0 {
+                    continue;
+                }
+                row.open = row.open.checked_sub(closed).ok_or_else(|| miscounted(child))?;
+                if row.open == 0 {
+                    self.release(child, row, now)?;
+                } else {
+                    self.rows.put_blocked(child, &row)?;
+                }
+            }
+            self.hint_rows(dying.iter().map(|(seq, _)| *seq), super::hints::Need::JobAndState)?;
+            for (child, cause) in dying {
+                self.bury_blocked(child, cause.id, cause.end, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Who waits for these, and how each of what it waits for has ended.
+    fn gather_told(&mut self, ended: &[Ended]) -> Result<BTreeMap<Seq, Vec<Ended>>> {
+        if R::PREFETCHES {
+            let children = ended.iter().map(|e| e.seq).collect();
+            self.hint(&Reads { children, ..Reads::default() })?;
+        }
+        let mut told: BTreeMap<Seq, Vec<Ended>> = BTreeMap::new();
+        for one in ended {
+            for child in self.rows.children(one.seq)? {
+                told.entry(child).or_default().push(*one);
+            }
+            if self.memory.dependents.contains_key(&one.seq) {
+                self.change(Change::Told(one.seq))?;
+            }
+        }
+        Ok(told)
+    }
+
+    fn hint_told(&mut self, children: impl Iterator<Item = Seq>) -> Result<()> {
+        if !R::PREFETCHES {
+            return Ok(());
+        }
+        let mut reads = Reads::default();
+        for child in children {
+            self.add_reads(&mut reads, child, super::hints::Need::HeadAndState);
+            reads.blocked.push(child);
+        }
+        self.hint(&reads)
+    }
+
+    /// A blocked job waits for nobody any more: it is ready, or scheduled if its time has not come.
+    fn release(&mut self, seq: Seq, row: BlockedRow, now: Timestamp) -> Result<()> {
+        let (home, tenant) = self.lane_and_tenant(seq)?;
+        let lane = self.state_of(seq)?.lane.unwrap_or(home);
+        let later = row.run_at.filter(|at| *at > now);
+        self.rows.unblock(seq)?;
+        if let Some(at) = later {
+            self.rows.delay(at, seq)?;
+        }
+        self.change(Change::Unblocked { place: Place { seq, lane, tenant }, later })
+    }
+
+    /// A blocked job dies because of one that it waits for.
+    pub(super) fn bury_blocked(&mut self, seq: Seq, parent: JobId, end: End, now: Timestamp) -> Result<()> {
+        let (row, state) = self.row_and_state(seq)?;
+        self.rows.unblock(seq)?;
+        let lane = state.lane.unwrap_or(row.lane);
+        self.change(Change::Unwaited(Place { seq, lane, tenant: row.tenant }))?;
+        self.free_unique(seq)?;
+        let became = match end {
+            End::Completed | End::Dead => "is dead",
+            End::Cancelled => "was cancelled",
+            End::Gone | End::Purged => "is not stored any more",
+        };
+        let message = format!("{parent}, which it waited for, {became}");
+        let letter = DeadLetter {
+            category: Category::ResourceUnavailable,
+            reason: DeadReason::Dependency,
+            code: end.code().to_owned(),
+            message: cut(message, limits::MAX_ERROR_BYTES),
+            review: Review::PendingReview,
+            resolution: None,
+            resolved_by: None,
+            resolved_at: None,
+            recovered_as: None,
+        };
+        let queue = self.queue_of(lane)?;
+        let done = DoneRow {
+            queue,
+            state: State::Dead,
+            at: now,
+            attempt: 0,
+            result: None,
+            letter: Some(Box::new(letter)),
+        };
+        self.rows.insert_done(seq, &done)?;
+        let face = Face { id: row.id, queue, kind: row.kind, tenant: row.tenant };
+        self.change(Change::Buried { face, code: end.code().to_owned() })?;
+        self.ended(seq, row.id, End::Dead);
+        Ok(())
+    }
+
+    /// Whether a job that is neither ready, running nor finished is blocked.
+    pub(super) fn waits(&mut self, seq: Seq) -> Result<Option<BlockedRow>> {
+        if self.memory.edges == 0 { Ok(None) } else { self.rows.blocked(seq) }
+    }
+
+    /// Blocked jobs that wait for this one, and those that wait for them; for a tenant's job, that tenant's alone.
+    pub(super) fn descendants(&mut self, root: Seq) -> Result<Vec<Seq>> {
+        let (_, owner) = self.lane_and_tenant(root)?;
+        let mut found = vec![];
+        let mut level = vec![root];
+        let mut seen: std::collections::HashSet<Seq> = level.iter().copied().collect();
+        while !level.is_empty() && self.memory.edges > 0 {
+            if R::PREFETCHES {
+                self.hint(&Reads { children: level.clone(), ..Reads::default() })?;
+            }
+            let mut next = vec![];
+            for parent in level {
+                next.extend(self.rows.children(parent)?.into_iter().filter(|c| seen.insert(*c)));
+            }
+            if R::PREFETCHES {
+                self.hint(&Reads { blocked: next.clone(), heads: next.clone(), ..Reads::default() })?;
+            }
+            let mut blocked = vec![];
+            for child in next {
+                let waits = self.rows.blocked(child)?.is_some();
+                if waits && (owner.is_none() || self.lane_and_tenant(child)?.1 == owner) {
+                    blocked.push(child);
+                }
+            }
+            found.extend_from_slice(&blocked);
+            if found.len() > limits::MAX_CASCADE {
+                let detail = format!("more than {} jobs wait for it", limits::MAX_CASCADE);
+                return Err(Error::new(codes::INVALID_BATCH, detail));
+            }
+            level = blocked;
+        }
+        Ok(found)
+    }
+
+    /// Cuts the edges of a job that is about to be deleted, and keeps of it what others still need.
+    pub(super) fn unlink(&mut self, seq: Seq, finished: Option<State>, erased: bool) -> Result<()> {
+        if self.memory.edges == 0 {
+            return Ok(());
+        }
+        let children = self.rows.children(seq)?;
+        match finished {
+            Some(State::Dead) => self.lose(seq, &children, End::Purged)?,
+            None => self.lose(seq, &children, End::Gone)?,
+            Some(_) => {}
+        }
+        if !erased && finished.is_some() && self.is_needed(&children)? {
+            let row = self.rows.job(seq)?.ok_or_else(|| Error::internal("a job is missing"))?;
+            let outcome = self.outcome(seq, &row)?;
+            self.rows.keep(seq, &outcome)?;
+        }
+        let parents = self.rows.parents(seq)?;
+        if !parents.is_empty() {
+            self.rows.drop_edges(&parents, seq)?;
+            self.change(Change::Unlinked { parents })?;
+        }
+        Ok(())
+    }
+
+    /// These jobs are about to be deleted.
+    pub(super) fn hint_unlink(&mut self, jobs: impl Iterator<Item = Seq>) -> Result<()> {
+        if !R::PREFETCHES || self.memory.edges == 0 {
+            return Ok(());
+        }
+        let jobs: Vec<Seq> = jobs.collect();
+        self.hint(&Reads { children: jobs.clone(), parents: jobs.clone(), ..Reads::default() })?;
+        let (mut needed, mut children) = (vec![], vec![]);
+        for seq in jobs {
+            let of_job = self.rows.children(seq)?;
+            if !of_job.is_empty() {
+                needed.push(seq);
+                children.extend(of_job);
+            }
+        }
+        let mut done = needed.clone();
+        done.extend_from_slice(&children);
+        self.hint(&Reads { jobs: needed, done, heads: children, ..Reads::default() })
+    }
+
+    /// A job that did not complete is going to be deleted: who waits for it waits for nothing.
+    fn lose(&mut self, seq: Seq, children: &[Seq], end: End) -> Result<()> {
+        if self.ended.iter().any(|e| e.seq == seq) || children.is_empty() {
+            return Ok(());
+        }
+        let row = self.rows.job(seq)?.ok_or_else(|| Error::internal("a job is missing"))?;
+        self.ended.push(Ended { seq, id: row.id, end });
+        Ok(())
+    }
+
+    /// Whether one of these is not finished.
+    fn is_needed(&mut self, children: &[Seq]) -> Result<bool> {
+        for child in children {
+            if self.rows.done(*child)?.is_none() && self.rows.head(*child)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What those who wait for a job see of it.
+    fn outcome(&mut self, seq: Seq, row: &JobRow) -> Result<Dependency> {
+        if let Some(done) = self.rows.done(seq)? {
+            let code = done.letter.map(|letter| letter.code);
+            return Ok(Dependency { id: row.id, state: done.state, result: done.result, code });
+        }
+        let stored = self.state_of(seq)?;
+        let state = self.unfinished(seq, row, &stored)?;
+        Ok(Dependency { id: row.id, state, result: None, code: None })
+    }
+
+    /// Where a job stands that is not finished.
+    pub(super) fn unfinished(&mut self, seq: Seq, row: &JobRow, stored: &StateRow) -> Result<State> {
+        if self.memory.leases.running(seq).is_some() {
+            return Ok(State::Running);
+        }
+        if self.memory.lanes.is_ready(stored.lane.unwrap_or(row.lane), seq) {
+            return Ok(State::Ready);
+        }
+        Ok(if self.waits(seq)?.is_some() { State::Blocked } else { State::Scheduled })
+    }
+
+    /// Jobs that a job waits, or waited, for, with their results.
+    pub fn dependencies(&mut self, id: JobId, skip: u32, limit: usize) -> Result<Dependencies> {
+        let seq = self.find(id)?;
+        if self.memory.edges == 0 {
+            return Ok(Dependencies::default());
+        }
+        let parents = self.rows.parents(seq)?;
+        let limit = limit.clamp(1, limits::MAX_DEPENDENCY_PAGE);
+        let page: Vec<Seq> = parents.iter().skip(skip as usize).take(limit).copied().collect();
+        self.hint_rows(page.iter().copied(), super::hints::Need::Everything)?;
+        let (mut jobs, mut bytes, mut looked) = (vec![], 0, skip);
+        for parent in page {
+            if bytes > limits::DEPENDENCY_PAGE_BYTES {
+                break;
+            }
+            looked += 1;
+            let outcome = match self.rows.job(parent)? {
+                Some(row) => Some(self.outcome(parent, &row)?),
+                None => self.rows.kept(parent)?,
+            };
+            bytes += outcome.as_ref().and_then(|o| o.result.as_ref()).map_or(0, |r| r.as_str().len());
+            jobs.extend(outcome);
+        }
+        Ok(Dependencies { jobs, next: Some(looked).filter(|n| (*n as usize) < parents.len()) })
+    }
+
+    /// Some of the jobs that a blocked job still waits for, and one of them that is dead.
+    pub(super) fn open_dependencies(
+        &mut self,
+        seq: Seq,
+        row: BlockedRow,
+    ) -> Result<(Vec<JobId>, Option<JobId>)> {
+        let parents = self.rows.parents(seq)?;
+        let mut open: Vec<Seq> = vec![];
+        let mut dead = None;
+        let known = &self.memory.dependents;
+        let (unfinished, finished): (Vec<Seq>, Vec<Seq>) =
+            parents.into_iter().partition(|parent| known.contains_key(parent));
+        if row.on_dead == OnDead::Wait && (unfinished.len() as u32) < row.open {
+            self.hint_done(&finished)?;
+            for parent in finished {
+                if self.rows.done(parent)?.is_some_and(|done| done.state == State::Dead) {
+                    dead = dead.or(Some(parent));
+                    open.push(parent);
+                }
+            }
+        }
+        open.extend(unfinished);
+        open.truncate(NAMED);
+        self.hint_rows(open.iter().copied(), super::hints::Need::JobAndState)?;
+        let mut ids = vec![];
+        for parent in &open {
+            ids.extend(self.rows.job(*parent)?.map(|row| row.id));
+        }
+        let dead = dead.and_then(|seq| open.iter().position(|s| *s == seq)).and_then(|i| ids.get(i).copied());
+        Ok((ids, dead))
+    }
+
+    fn hint_done(&mut self, jobs: &[Seq]) -> Result<()> {
+        if !R::PREFETCHES {
+            return Ok(());
+        }
+        self.hint(&Reads { done: jobs.to_vec(), ..Reads::default() })
+    }
+
+    /// These dead jobs are about to be recovered: what they waited for and who waits for them is going to be read.
+    pub(super) fn hint_lines(&mut self, dead: Vec<Seq>) -> Result<()> {
+        if !R::PREFETCHES || self.memory.edges == 0 {
+            return Ok(());
+        }
+        self.hint(&Reads { children: dead.clone(), parents: dead.clone(), ..Reads::default() })?;
+        let mut reads = Reads::default();
+        for seq in dead {
+            reads.blocked.extend(self.rows.children(seq)?);
+            let parents = self.rows.parents(seq)?;
+            reads.jobs.extend_from_slice(&parents);
+            reads.done.extend(parents);
+        }
+        self.hint(&reads)
+    }
+
+    /// A dead job goes on as another: those who wait for it wait for that one.
+    pub(super) fn hand_on(&mut self, dead: Seq, new: Seq) -> Result<()> {
+        if self.memory.edges == 0 {
+            return Ok(());
+        }
+        let mut parents = vec![];
+        for child in self.rows.children(dead)? {
+            let waits = self.rows.blocked(child)?.is_some_and(|row| row.on_dead == OnDead::Wait);
+            if waits {
+                self.rows.move_edge(dead, new, child)?;
+                parents.push(new);
+            }
+        }
+        if parents.is_empty() { Ok(()) } else { self.change(Change::Linked { parents, edges: 0 }) }
+    }
+}
+
+fn miscounted(seq: Seq) -> Error {
+    Error::internal(format!("job {} waits for fewer jobs than none", seq.0))
+}
