@@ -11,6 +11,7 @@ use crate::ids::{
 };
 use crate::payload::Payload;
 use crate::retry::{DeadReason, RetryPolicy};
+use crate::schedule::RunOf;
 use crate::time::Timestamp;
 
 /// Where a job stands.
@@ -432,6 +433,9 @@ pub struct Job {
     pub recovered_from: Option<JobId>,
     /// Trace context handed in with the enqueue.
     pub trace: Option<String>,
+    /// The schedule that it is a run of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<RunOf>,
 }
 
 #[cfg(test)]

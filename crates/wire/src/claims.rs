@@ -7,6 +7,7 @@ use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 use tidegate_store::params;
 
+use crate::schedules::RunOf;
 use crate::{Json, Lease, Problem, Process, Ticket, Time};
 
 /// A worker asks for jobs.
@@ -140,6 +141,9 @@ pub struct ClaimedJob {
     pub created_at: Time,
     /// Trace context.
     pub trace: Option<String>,
+    /// The schedule that it is a run of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<RunOf>,
 }
 
 impl ClaimReply {
@@ -180,6 +184,7 @@ impl From<params::ClaimedJob> for ClaimedJob {
             timeout_ms: job.timeout_ms,
             created_at: job.created_at.into(),
             trace: job.trace,
+            schedule: job.schedule.map(RunOf::from),
         }
     }
 }
@@ -200,6 +205,7 @@ impl From<ClaimedJob> for params::ClaimedJob {
             timeout_ms: job.timeout_ms,
             created_at: job.created_at.into(),
             trace: job.trace,
+            schedule: job.schedule.map(Into::into),
         }
     }
 }

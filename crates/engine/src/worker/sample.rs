@@ -41,6 +41,7 @@ pub(crate) fn claimed_under(
         timeout_ms: 1_000,
         created_at: Timestamp(0),
         trace: None,
+        schedule: None,
     };
     (job, lease)
 }

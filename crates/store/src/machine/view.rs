@@ -100,6 +100,7 @@ impl<R: Rows> Machine<R> {
             dead: done.and_then(|d| d.letter).map(|l| *l),
             recovered_from: extra.recovered_from,
             trace: extra.trace,
+            schedule: extra.schedule,
         }))
     }
 

@@ -6,6 +6,7 @@ use tidegate_core::ids::{ConnectorName, GroupKey, JobId, KindName, QueueName, Te
 use tidegate_core::job::{self, Priority, Resolution, Review, ScheduledBecause, State, Unique};
 use tidegate_core::retry::{DeadReason, RetryPolicy};
 
+use crate::schedules::RunOf;
 use crate::{Json, Lease, Time};
 
 /// Everything known about a job.
@@ -83,6 +84,9 @@ pub struct Job {
     pub recovered_from: Option<JobId>,
     /// Trace context handed in with the enqueue.
     pub trace: Option<String>,
+    /// The schedule that it is a run of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<RunOf>,
 }
 
 /// The lease a running job is held under.
@@ -203,6 +207,7 @@ impl From<job::Job> for Job {
             dead: j.dead.map(DeadLetter::from),
             recovered_from: j.recovered_from,
             trace: j.trace,
+            schedule: j.schedule.map(RunOf::from),
         }
     }
 }
@@ -239,6 +244,7 @@ impl From<Job> for job::Job {
             dead: j.dead.map(Into::into),
             recovered_from: j.recovered_from,
             trace: j.trace,
+            schedule: j.schedule.map(Into::into),
         }
     }
 }
