@@ -81,7 +81,8 @@ SIGTERM and Ctrl-C let requests finish; a second one stops at once.")]
   tidegate work --kind shop.sync --exec ./sync.sh --gate shopify --cost 52
 
 A command gets the payload on standard input and TIDEGATE_JOB_ID, TIDEGATE_KIND, TIDEGATE_QUEUE, \
-TIDEGATE_TENANT, TIDEGATE_GROUP and TIDEGATE_ATTEMPT in its environment. Its standard error is the job's \
+TIDEGATE_TENANT, TIDEGATE_GROUP and TIDEGATE_ATTEMPT in its environment; for a run of a schedule also \
+TIDEGATE_SCHEDULE and TIDEGATE_PLANNED. Its standard error is the job's \
 log; the last line of its standard output, if it is JSON, or else all of it, is the result. Exit code 0 \
 is done, 75 means try again later, other codes of sysexits.h have their meaning, and the rest fails as \
 the kind's retry policy says. What opens the store is not in its environment, unless --pass-credentials \

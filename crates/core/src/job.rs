@@ -11,6 +11,7 @@ use crate::ids::{
 };
 use crate::payload::Payload;
 use crate::retry::{DeadReason, RetryPolicy};
+use crate::schedule::RunOf;
 use crate::time::Timestamp;
 
 /// Where a job stands.
@@ -496,6 +497,9 @@ pub struct Job {
     /// What it waits for, or waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<Waits>,
+    /// The schedule that it is a run of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<RunOf>,
 }
 
 #[cfg(test)]

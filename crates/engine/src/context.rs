@@ -10,6 +10,7 @@ use tidegate_core::ids::{ConnectorName, GroupKey, JobId, KindName, QueueName, Te
 use tidegate_core::job::{Dependency, ParkScope, Priority};
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
+use tidegate_core::schedule::RunOf;
 use tidegate_core::time::Timestamp;
 use tidegate_store::params::{ClaimedJob, Report};
 use tokio::sync::Notify;
@@ -133,6 +134,8 @@ impl Context {
         created_at: Timestamp = |job| job.created_at;
         /// Trace context that came with the enqueue.
         trace: Option<&str> = |job| job.trace.as_deref();
+        /// The schedule that it is a run of, and when the run was planned.
+        schedule: Option<&RunOf> = |job| job.schedule.as_ref();
     }
 
     /// When this attempt times out.

@@ -78,7 +78,7 @@ pub use tidegate_core::job::{
 pub use tidegate_core::payload::Payload;
 pub use tidegate_core::registry::{KindSettings, QueueSettings};
 pub use tidegate_core::retry::{Backoff, Jitter, RetryPolicy};
-pub use tidegate_core::schedule::{Missed, Overlap, ScheduleSettings};
+pub use tidegate_core::schedule::{Missed, Overlap, RunOf, ScheduleSettings};
 pub use tidegate_core::time::{Millis, Timestamp};
 pub use tidegate_core::why::Why;
 pub use tidegate_macros::Job;

@@ -8,6 +8,7 @@
 //!
 //! - [`run`]: one world, from a [`Scenario`].
 //! - [`plane`]: the store as the world sees it.
+//! - [`schedules`]: a year of schedules, with a referee of their own.
 //! - [`faults`]: stores that break a promise on purpose, to prove that the referee notices.
 
 mod actors;
@@ -17,6 +18,7 @@ pub mod faults;
 pub mod gates;
 pub mod plane;
 mod scenario;
+pub mod schedules;
 mod world;
 
 pub use scenario::{Crash, Crashes, Scenario};

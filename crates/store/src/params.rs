@@ -15,7 +15,9 @@ use tidegate_core::limits;
 use tidegate_core::payload::Payload;
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::retry::RetryPolicy;
-use tidegate_core::schedule::{BackfillRun, Pause, ScheduleSettings, ScheduleSpec, TickEntry, WaitingTick};
+use tidegate_core::schedule::{
+    BackfillRun, Pause, RunOf, ScheduleSettings, ScheduleSpec, TickEntry, WaitingTick,
+};
 use tidegate_core::time::Timestamp;
 
 /// A job to be enqueued. What is `None` comes from its kind.
@@ -168,6 +170,8 @@ pub struct ClaimedJob {
     pub created_at: Timestamp,
     /// Trace context.
     pub trace: Option<String>,
+    /// The schedule that it is a run of.
+    pub schedule: Option<RunOf>,
     /// How many jobs it waited for: [`dependencies`](crate::Jobs::dependencies) has their results.
     pub dependencies: u32,
 }

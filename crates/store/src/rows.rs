@@ -15,6 +15,7 @@ pub use tidegate_core::leases::{KindId, TenantNo};
 use tidegate_core::payload::Payload;
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::retry::RetryPolicy;
+pub use tidegate_core::schedule::RunOf;
 use tidegate_core::schedule::{ScheduleSpec, ScheduleState, TickEntry};
 use tidegate_core::time::Timestamp;
 
@@ -66,17 +67,6 @@ pub struct JobExtra {
     /// What it was enqueued to wait for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow: Option<Flow>,
-}
-
-/// Which tick of which schedule a job is the run of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunOf {
-    /// The schedule.
-    pub schedule: ScheduleName,
-    /// When the tick was planned.
-    pub planned: Timestamp,
-    /// Its line in the ledger.
-    pub no: u64,
 }
 
 /// Internal number of a schedule.

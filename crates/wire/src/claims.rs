@@ -7,6 +7,7 @@ use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 use tidegate_store::params;
 
+use crate::schedules::RunOf;
 use crate::{Json, Lease, Problem, Process, Ticket, Time};
 
 /// A worker asks for jobs.
@@ -143,6 +144,9 @@ pub struct ClaimedJob {
     /// How many jobs it waited for: `/v1/jobs/{id}/dependencies` has their results.
     #[serde(default)]
     pub dependencies: u32,
+    /// The schedule that it is a run of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<RunOf>,
 }
 
 impl ClaimReply {
@@ -184,6 +188,7 @@ impl From<params::ClaimedJob> for ClaimedJob {
             created_at: job.created_at.into(),
             trace: job.trace,
             dependencies: job.dependencies,
+            schedule: job.schedule.map(RunOf::from),
         }
     }
 }
@@ -205,6 +210,7 @@ impl From<ClaimedJob> for params::ClaimedJob {
             created_at: job.created_at.into(),
             trace: job.trace,
             dependencies: job.dependencies,
+            schedule: job.schedule.map(Into::into),
         }
     }
 }

@@ -205,6 +205,31 @@ impl TryFrom<Schedule> for ScheduleView {
     }
 }
 
+/// Which tick of which schedule a job is the run of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RunOf {
+    /// The schedule.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub schedule: ScheduleName,
+    /// When the tick was planned.
+    pub planned: Time,
+    /// Its line in the ledger.
+    pub no: u64,
+}
+
+impl From<schedule::RunOf> for RunOf {
+    fn from(run: schedule::RunOf) -> Self {
+        Self { schedule: run.schedule, planned: Time(run.planned), no: run.no }
+    }
+}
+
+impl From<RunOf> for schedule::RunOf {
+    fn from(run: RunOf) -> Self {
+        Self { schedule: run.schedule, planned: run.planned.0, no: run.no }
+    }
+}
+
 /// What a schedule does, and when.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

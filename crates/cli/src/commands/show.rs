@@ -54,6 +54,9 @@ pub(crate) fn job_text(
     if let Some(progress) = &job.progress {
         line("progress", format!("{:.0} %  {}", progress.fraction * 100.0, clean(&progress.note)));
     }
+    if let Some(run) = &job.schedule {
+        line("schedule", format!("{}, planned {}", run.schedule, stamp(run.planned, now)));
+    }
     if let Some(origin) = job.recovered_from {
         line("recovers", origin.to_string());
     }

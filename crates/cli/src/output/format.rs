@@ -61,7 +61,7 @@ pub(crate) fn clean(text: &str) -> String {
 }
 
 /// Fields that hold an instant. Programs get them as RFC 3339 text, which carries its unit.
-const INSTANTS: [&str; 16] = [
+const INSTANTS: [&str; 17] = [
     "at",
     "created_at",
     "created_before",
@@ -72,6 +72,7 @@ const INSTANTS: [&str; 16] = [
     "lease_until",
     "next_wakeup",
     "oldest_ready",
+    "planned",
     "resolved_at",
     "retry_at",
     "run_at",

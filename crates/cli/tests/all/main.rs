@@ -13,5 +13,6 @@ mod many;
 mod ops;
 mod postgres;
 mod refusals;
+mod schedules;
 mod server;
 mod work;

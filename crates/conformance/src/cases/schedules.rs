@@ -2,7 +2,7 @@
 
 use tidegate_core::codes::{self, Code};
 use tidegate_core::failure::Category;
-use tidegate_core::ids::{JobId, ScheduleName};
+use tidegate_core::ids::{JobId, ScheduleName, Seq};
 use tidegate_core::job::State;
 use tidegate_core::limits;
 use tidegate_core::schedule::{
@@ -10,7 +10,8 @@ use tidegate_core::schedule::{
 };
 use tidegate_core::time::Timestamp;
 use tidegate_store::params::{
-    Claim, ClaimedJob, Erase, PutSchedule, Recover, Recovered, ScheduleChange, ScheduleView, TickQuery,
+    Claim, ClaimedJob, Erase, Outcome, PutSchedule, Recover, Recovered, ScheduleChange, ScheduleView,
+    TickQuery,
 };
 
 use crate::kit::{START, World, kind, tenant};
@@ -101,6 +102,9 @@ pub async fn a_tick_is_fired_once_when_its_time_has_come(w: &mut World) {
     let claimed = w.claim(10).await;
     assert_eq!(claimed.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [job]);
     assert_eq!(claimed.jobs[0].payload.as_str(), "{}");
+    let run = claimed.jobs[0].schedule.clone().expect("it says what it is a run of");
+    assert_eq!((run.schedule.as_str(), run.planned), ("s", FIRST));
+    assert_eq!(w.get(job).await.schedule, Some(run));
     w.pass(1_000);
     w.finish(&claimed.jobs[0]).await;
     let Decided::Fired { late_ms: 0, by_hand: false, ended: Some(ended), .. } =
@@ -367,14 +371,15 @@ pub async fn a_schedule_can_be_run_by_hand(w: &mut World) {
     );
 }
 
-pub async fn a_cancelled_or_erased_run_is_over(w: &mut World) {
-    put(w, "s", ScheduleSettings { tenant: Some(tenant("acme")), ..ScheduleSettings::every("1d") }).await;
+pub async fn a_cancelled_run_is_over(w: &mut World) {
+    put(w, "s", ScheduleSettings::every("1d")).await;
     let first = w.store().run_schedule(name("s"), w.now).await.expect("it runs");
     w.cancel(first).await;
-    let _second = w.store().run_schedule(name("s"), w.now).await.expect("the first is over");
-    let erase = Erase { tenant: tenant("acme"), after: tidegate_core::ids::Seq(0), scan: 100, now: w.now };
-    w.store().erase(erase).await.expect("it can be erased");
+    w.store().run_schedule(name("s"), w.now).await.expect("the first is over");
     w.restart().await;
+    let running = w.claim_one().await;
+    w.cancel(running.id).await;
+    w.settle(running.ticket, Outcome::Cancel).await;
     w.store().run_schedule(name("s"), w.now).await.expect("the second is over");
     let ended: Vec<_> = ledger(w, "s")
         .await
@@ -385,6 +390,19 @@ pub async fn a_cancelled_or_erased_run_is_over(w: &mut World) {
         })
         .collect();
     assert_eq!(ended, [Some(State::Cancelled), Some(State::Cancelled), None]);
+}
+
+pub async fn erasing_a_tenant_takes_its_schedules(w: &mut World) {
+    put(w, "theirs", ScheduleSettings { tenant: Some(tenant("acme")), ..ScheduleSettings::every("1m") })
+        .await;
+    put(w, "ours", ScheduleSettings { after: vec![name("theirs")], ..ScheduleSettings::every("1m") }).await;
+    w.store().run_schedule(name("theirs"), w.now).await.expect("it runs");
+    let erase = Erase { tenant: tenant("acme"), after: Seq(0), scan: 100, now: w.now };
+    w.store().erase(erase).await.expect("it can be erased");
+    w.restart().await;
+    assert_eq!(w.store().schedule(name("theirs")).await.ok(), Some(None));
+    pass(w, MINUTE).await;
+    assert_eq!(w.claim(10).await.jobs.len(), 1, "what waited for it waits no longer");
 }
 
 pub async fn a_ledger_is_bounded_and_comes_in_pages(w: &mut World) {

@@ -20,7 +20,7 @@ pub use self::due::{Due, Passed};
 pub use self::settings::{Compiled, Missed, Overlap, ScheduleSettings};
 pub use self::span::Span;
 pub use self::state::{
-    Decided, Ended, OpenRun, Pause, ScheduleSpec, ScheduleState, SkipReason, TickEntry, WaitingTick,
+    Decided, Ended, OpenRun, Pause, RunOf, ScheduleSpec, ScheduleState, SkipReason, TickEntry, WaitingTick,
 };
 pub use self::times::{Tick, Times};
 pub use self::zone::Zone;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::ScheduleSettings;
 use super::times::Tick;
-use crate::ids::{JobId, KindName, Seq};
+use crate::ids::{JobId, KindName, ScheduleName, Seq};
 use crate::job::State;
 use crate::time::Timestamp;
 
@@ -177,4 +177,15 @@ impl SkipReason {
             Self::Refused => "refused",
         }
     }
+}
+
+/// Which tick of which schedule a job is the run of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunOf {
+    /// The schedule.
+    pub schedule: ScheduleName,
+    /// When the tick was planned.
+    pub planned: Timestamp,
+    /// Its line in the ledger.
+    pub no: u64,
 }

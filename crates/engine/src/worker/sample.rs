@@ -42,6 +42,7 @@ pub(crate) fn claimed_under(
         created_at: Timestamp(0),
         trace: None,
         dependencies: 0,
+        schedule: None,
     };
     (job, lease)
 }

@@ -1,14 +1,15 @@
 //! One process of many that share a Postgres: `fleet server DATABASE PORT`, `fleet worker ADDRESS DIR NAME`,
-//! `fleet producer ADDRESS DIR JOBS`. A worker ends in three acts at SIGTERM and writes down how many of its outcomes were refused,
+//! `fleet producer ADDRESS DIR JOBS`, `fleet ticker ADDRESS DIR NAME`, `fleet planner ADDRESS SCHEDULES`. A worker ends in three acts at SIGTERM and writes down how many of its outcomes were refused,
 //! could not be told before their lease was lost, and completed a job.
 
+use std::future::IntoFuture as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
-use tidegate::{Context, Job, Outcome, Tidegate, Worker, done};
+use tidegate::{Context, Job, Outcome, Overlap, Tidegate, Worker, done};
 use tidegate_core::seed::Seed;
 use tidegate_ordeal::{Files, Lines, id_of, read};
 use tidegate_server::{Server, ServerOptions};
@@ -32,6 +33,11 @@ struct Nap {
     number: u64,
 }
 
+/// A run of a schedule: writes down when it began.
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "ordeal.tick", queue = "ticks")]
+struct Tick {}
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -41,6 +47,8 @@ async fn main() -> Result<()> {
         ["worker", address, dir, name] => worker(address, dir.as_ref(), name).await,
         ["producer", address, dir, jobs] => producer(address, dir.as_ref(), jobs.parse()?).await,
         ["nap", address, number] => nap(address, number.parse()?).await,
+        ["ticker", address, dir, name] => ticker(address, dir.as_ref(), name).await,
+        ["planner", address, schedules] => planner(address, schedules.parse()?).await,
         _ => bail!("usage: fleet server DATABASE PORT | worker ADDRESS DIR NAME | producer ADDRESS DIR JOBS"),
     }
 }
@@ -99,6 +107,37 @@ async fn producer(address: &str, dir: &Path, jobs: u64) -> Result<()> {
         }
         file.add(&[first as i64, numbers.count() as i64], "acknowledged")?;
         first += BATCH;
+    }
+    Ok(())
+}
+
+/// Runs jobs of schedules: `ran ID_HIGH ID_LOW NOW_MS` for each.
+async fn ticker(address: &str, dir: &Path, name: &str) -> Result<()> {
+    let tide = connect(address).await?;
+    let runs = Arc::new(Lines::open(&Files::under(dir).runs)?);
+    let handler = move |_: Tick, cx: Context| {
+        let runs = runs.clone();
+        async move {
+            let (high, low) = cx.id().uuid().as_u64_pair();
+            runs.add(&[high.cast_signed(), low.cast_signed(), cx.now().0], "ran")?;
+            done()
+        }
+    };
+    Worker::new(&tide).name(name).handle(handler).concurrency(64).run().await?;
+    Ok(())
+}
+
+/// Puts so many schedules that tick every second.
+async fn planner(address: &str, schedules: u32) -> Result<()> {
+    let tide = connect(address).await?;
+    tide.register::<Tick>().await?;
+    let mut puts = tokio::task::JoinSet::new();
+    for n in 0..schedules {
+        let put = tide.schedule(format!("s{n}"), Tick {}).every("1s").overlap(Overlap::Allow);
+        puts.spawn(put.into_future());
+    }
+    for put in puts.join_all().await {
+        put?;
     }
     Ok(())
 }

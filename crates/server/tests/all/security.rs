@@ -47,6 +47,16 @@ const ALLOWED: &[(&str, &str, &str, &str)] = &[
     ("GET", "/v1/groups", "AO ao", ""),
     ("POST", "/v1/groups/acme/pause", "AO ao", ""),
     ("POST", "/v1/groups/acme/resume", "AO ao", ""),
+    ("GET", "/v1/schedules", "AO", ""),
+    ("GET", "/v1/schedules/nightly", "AO", ""),
+    ("PUT", "/v1/schedules/nightly", "AO", NIGHTLY),
+    ("DELETE", "/v1/schedules/nightly", "AO", ""),
+    ("POST", "/v1/schedules/nightly/pause", "AO", ""),
+    ("POST", "/v1/schedules/nightly/resume", "AO", ""),
+    ("POST", "/v1/schedules/nightly/run", "AO", ""),
+    ("GET", "/v1/schedules/nightly/ticks", "AO", ""),
+    ("GET", "/v1/schedules/nightly/next", "AO", ""),
+    ("POST", "/v1/backfills", "AO", r#"{"kind":"mail","from":"2026-11-01","to":"2026-11-02"}"#),
     ("GET", "/v1/dead", "AO ao", ""),
     ("POST", "/v1/dead/recover", "AO ao", r#"{"ids":["{dead}"]}"#),
     ("POST", "/v1/dead/{dead}/resolve", "AO ao", r#"{"resolution":"abandoned"}"#),
@@ -79,6 +89,7 @@ const ALLOWED: &[(&str, &str, &str, &str)] = &[
     ("DELETE", "/v1/keys/{spare}", "A a", ""),
 ];
 
+const NIGHTLY: &str = r#"{"kind":"mail","settings":{"cron":"0 3 * * *","overlap":"allow"}}"#;
 const PERMIT: &str = r#"{"permit":{"target":{"domain":"api"},"holder":"h","fence":1,"cost":1,"admitted_at":0,"use_by":0,"expires_at":0}}"#;
 const SETTLED: &str = r#"{"permit":{"target":{"domain":"api"},"holder":"h","fence":1,"cost":1,"admitted_at":0,"use_by":0,"expires_at":0},"outcome":{"end":"ok"}}"#;
 
@@ -184,6 +195,7 @@ impl Scene {
                 }
             }
         }
+        self.ok("PUT", "/v1/schedules/nightly", NIGHTLY).await;
         self.ok("PUT", "/v1/workers/w", r#"{"about":{}}"#).await;
         self.ok("PUT", "/v1/orders/w", r#"{"about":{}}"#).await;
         (path, body)

@@ -158,7 +158,7 @@ impl<R: Rows> Machine<R> {
     /// The job as the worker gets it, and as the lease holds it.
     fn claimed_job(&mut self, picked: Picked, lease: LeaseId) -> Result<(ClaimedJob, LeasedJob)> {
         let missing = || Error::internal(format!("job {} is missing", picked.seq.0));
-        let row = self.rows.job(picked.seq)?.ok_or_else(missing)?;
+        let mut row = self.rows.job(picked.seq)?.ok_or_else(missing)?;
         let state = self.state_of(picked.seq)?;
         let attempt = state.failures + 1;
         let mut leased = LeasedJob {
@@ -197,7 +197,8 @@ impl<R: Rows> Machine<R> {
             timeout_ms: row.timeout_ms,
             created_at: row.created_at,
             dependencies: row.extra.as_ref().and_then(|e| e.flow).map_or(0, |flow| flow.total),
-            trace: row.extra.and_then(|e| e.trace),
+            trace: row.extra.as_mut().and_then(|e| e.trace.take()),
+            schedule: row.extra.and_then(|e| e.schedule),
         };
         Ok((job, leased))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
-use tidegate_core::ids::{JobId, ScheduleName};
+use tidegate_core::ids::{JobId, ScheduleName, TenantId};
 use tidegate_core::limits;
 use tidegate_core::schedule::{Compiled, Pause, ScheduleSpec, ScheduleState, SkipReason, Tick, TickEntry};
 use tidegate_core::time::Timestamp;
@@ -105,6 +105,17 @@ impl<R: Rows> Machine<R> {
         self.rows.delete_schedule(id)?;
         self.change(Change::ScheduleGone(id))?;
         Ok(true)
+    }
+
+    /// Deletes the schedules of a tenant. Whoever waited for one of them waits no longer.
+    pub(super) fn erase_schedules(&mut self, tenant: &TenantId) -> Result<()> {
+        let of_tenant = |(_, s): &(ScheduleId, &Scheduled)| s.spec.settings.tenant.as_ref() == Some(tenant);
+        let gone: Vec<ScheduleId> = self.memory.timetable.all().filter(of_tenant).map(|(id, _)| id).collect();
+        for id in gone {
+            self.rows.delete_schedule(id)?;
+            self.change(Change::ScheduleGone(id))?;
+        }
+        Ok(())
     }
 
     /// Pauses a schedule: what comes until it is resumed is skipped.

@@ -111,9 +111,10 @@ impl<R: Rows> Machine<R> {
         jobs.iter().try_for_each(|(seq, finished)| self.delete(*seq, Some(*finished), false))
     }
 
-    /// Erases a tenant's jobs, looking at a bounded number of rows. Running jobs lose their lease.
+    /// Erases a tenant's schedules and jobs, looking at a bounded number of rows. Running jobs lose their lease.
     pub fn erase(&mut self, erase: &Erase) -> Result<Erased> {
         let now = self.tick(erase.now)?;
+        self.erase_schedules(&erase.tenant)?;
         let Some(tenant) = self.memory.names.tenant_no(&erase.tenant) else { return Ok(Erased::default()) };
         let (jobs, next): (Vec<Seq>, Option<Seq>) =
             self.rows.jobs_of_tenant(tenant, erase.after, erase.scan)?;

@@ -100,6 +100,7 @@ impl<R: Rows> Machine<R> {
             recovered_from: extra.recovered_from,
             trace: extra.trace,
             waits: extra.flow.map(|flow| Waits { total: flow.total, open, on_dead: flow.on_dead }),
+            schedule: extra.schedule,
         }))
     }
 

@@ -6,6 +6,7 @@ use tidegate_core::ids::{ConnectorName, GroupKey, JobId, KindName, QueueName, Te
 use tidegate_core::job::{self, OnDead, Priority, Resolution, Review, ScheduledBecause, State, Unique};
 use tidegate_core::retry::{DeadReason, RetryPolicy};
 
+use crate::schedules::RunOf;
 use crate::{Json, Lease, Time};
 
 /// Everything known about a job.
@@ -83,6 +84,9 @@ pub struct Job {
     pub recovered_from: Option<JobId>,
     /// Trace context handed in with the enqueue.
     pub trace: Option<String>,
+    /// The schedule that it is a run of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<RunOf>,
     /// What it waits for, or waited for, if it was enqueued so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<Waits>,
@@ -219,6 +223,7 @@ impl From<job::Job> for Job {
             dead: j.dead.map(DeadLetter::from),
             recovered_from: j.recovered_from,
             trace: j.trace,
+            schedule: j.schedule.map(RunOf::from),
             waits: j.waits.map(Into::into),
         }
     }
@@ -256,6 +261,7 @@ impl From<Job> for job::Job {
             dead: j.dead.map(Into::into),
             recovered_from: j.recovered_from,
             trace: j.trace,
+            schedule: j.schedule.map(Into::into),
             waits: j.waits.map(Into::into),
         }
     }

@@ -91,6 +91,8 @@ impl Command {
             .env("TIDEGATE_ATTEMPT", cx.attempt().to_string())
             .env("TIDEGATE_QUEUE", cx.queue().as_str())
             .env("TIDEGATE_KIND", cx.kind().as_str())
+            .env("TIDEGATE_SCHEDULE", cx.schedule().map_or("", |run| run.schedule.as_str()))
+            .env("TIDEGATE_PLANNED", cx.schedule().map_or_else(String::new, |run| run.planned.to_string()))
             .env("TIDEGATE_TENANT", cx.tenant().map_or("", |t| t.as_str()))
             .env("TIDEGATE_GROUP", cx.group().as_str())
             .stdin(Stdio::piped())

@@ -1,0 +1,162 @@
+//! `tidegate schedules`, as people and programs meet it.
+
+use serde_json::json;
+
+use crate::common::{Place, steady};
+
+fn place() -> Place {
+    let place = Place::default();
+    place.run(&["kinds", "set", "report.build", "--queue", "reports"]).ok();
+    place
+}
+
+fn put(place: &Place, args: &[&str]) -> String {
+    place.run(&[&["schedules", "put"], args].concat()).ok().out
+}
+
+#[test]
+fn a_schedule_is_put_changed_paused_run_and_removed() {
+    let place = place();
+    let said = put(
+        &place,
+        &["nightly", "--kind", "report.build", "--cron", "0 3 * * *", "--zone", "America/Sao_Paulo"],
+    );
+    assert!(said.starts_with("Added schedule nightly: 0 3 * * * America/Sao_Paulo; next run "), "{said}");
+    assert!(said.contains("T03:00:00-03:00[America/Sao_Paulo]"), "{said}");
+    // What is not given stays.
+    let said =
+        put(&place, &["nightly", "--jitter", "30s", "--missed", "run_all:3", "--data", r#"{"full":true}"#]);
+    assert!(said.starts_with("Changed schedule nightly: 0 3 * * * America/Sao_Paulo"), "{said}");
+    assert!(put(&place, &["nightly", "--jitter", "30s"]).starts_with("Nothing to change"));
+    let shown = place.run(&["schedules", "show", "nightly", "--json"]).ok().json();
+    let settings = &shown["schedule"]["settings"];
+    assert_eq!(settings["jitter"], "30s");
+    assert_eq!((&settings["missed"], &settings["payload"]), (&json!({"run_all": 3}), &json!({"full": true})));
+    assert!(
+        place
+            .run(&["schedules", "pause", "nightly", "--by", "ada"])
+            .ok()
+            .out
+            .starts_with("Paused schedule nightly")
+    );
+    assert!(place.run(&["schedules", "ls"]).ok().out.contains("paused"));
+    assert!(place.run(&["schedules", "resume", "nightly"]).ok().out.contains("next run"));
+    let ran = place.run(&["schedules", "run", "nightly", "--json"]).ok().json();
+    let again = place.run(&["schedules", "run", "nightly"]);
+    assert_eq!(again.code, 4);
+    assert!(again.err.contains("TG4020") && again.err.contains("is not finished"), "{}", again.err);
+    let history = place.run(&["schedules", "history", "nightly", "--json"]).ok().json();
+    assert_eq!(history["ticks"][0]["fired"]["job"], ran["job"]);
+    let job = ran["job"].as_str().unwrap();
+    assert!(place.run(&["schedules", "history", "nightly"]).ok().out.contains(job));
+    place.run(&["schedules", "rm", "nightly"]).ok();
+    let gone = place.run(&["schedules", "show", "nightly"]);
+    assert_eq!((gone.code, gone.err.contains("TG3020")), (3, true), "{}", gone.err);
+    assert!(place.run(&["jobs", "show", job]).ok().out.contains("report.build"), "its job stays");
+}
+
+#[test]
+fn what_comes_next_is_shown_before_there_is_a_schedule() {
+    let place = Place::default();
+    let next = place.run(&[
+        "schedules",
+        "next",
+        "--cron",
+        "30 2 * * *",
+        "--zone",
+        "America/New_York",
+        "-n",
+        "400",
+        "--json",
+    ]);
+    let runs = next.ok().json()["runs"].clone();
+    assert_eq!(runs.as_array().unwrap().len(), 400);
+    assert!(
+        runs.as_array().unwrap().iter().any(|r| r["local"].as_str().unwrap().contains("T03:00:00-04:00"))
+    );
+    let text = place.at(80, &["schedules", "next", "--every", "90s", "-n", "3"]);
+    assert_eq!(text.lines().count(), 4, "{text}");
+}
+
+#[test]
+fn mistakes_are_named_with_the_field() {
+    let place = place();
+    for (args, says) in [
+        (vec!["s", "--cron", "0 3 * * *"], "has no kind"),
+        (
+            vec!["s", "--kind", "report.build", "--cron", "0 25 * * *"],
+            "cron: hour: 25 is not between 0 and 23",
+        ),
+        (vec!["s", "--kind", "report.build", "--every", "1m", "--overlap", "maybe"], "overlap:"),
+        (vec!["s", "--kind", "report.build", "--every", "1m", "--missed", "run_all"], "missed:"),
+        (vec!["s", "--kind", "report.build"], "one of `cron`, `every` and `at`"),
+        (vec!["s", "--kind", "nobody", "--every", "1m"], "kind `nobody` is not registered"),
+    ] {
+        let ran = place.run(&[&["schedules", "put"], args.as_slice()].concat());
+        assert!(ran.code != 0 && ran.err.contains(says), "{args:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn tables_fit_80_and_120_columns() {
+    let place = place();
+    put(&place, &["nightly", "--kind", "report.build", "--cron", "0 3 * * *", "--zone", "America/Sao_Paulo"]);
+    put(
+        &place,
+        &[
+            "a-schedule-with-a-rather-long-name",
+            "--kind",
+            "report.build",
+            "--cron",
+            "0 0 1 1 *",
+            "--after",
+            "nightly",
+        ],
+    );
+    put(&place, &["stopped", "--kind", "report.build", "--every", "365d"]);
+    place.run(&["schedules", "pause", "stopped"]).ok();
+    place.run(&["schedules", "run", "nightly"]).ok();
+    steady().bind(|| {
+        for columns in [80, 120] {
+            for (name, args) in
+                [("ls", vec!["schedules", "ls"]), ("history", vec!["schedules", "history", "nightly"])]
+            {
+                let text = place.at(columns, &args);
+                for line in text.lines() {
+                    assert!(line.chars().count() <= usize::from(columns), "wider than {columns}:\n{text}");
+                    assert_eq!(line.trim_end(), line, "trailing space in:\n{text}");
+                }
+                assert!(text.lines().count() >= 2, "{name}:\n{text}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_backfill_fills_each_date_once() {
+    let place = place();
+    let fill = |more: &[&str]| {
+        let args = [
+            "schedules",
+            "backfill",
+            "report.build",
+            "--from",
+            "2026-10-18",
+            "--to",
+            "2026-11-14",
+            "--data",
+            "{\"b\":1}",
+        ];
+        place.run(&[&args[..], more].concat())
+    };
+    assert!(fill(&["--dry-run"]).ok().out.contains("Would enqueue 28 jobs"));
+    assert!(fill(&[]).ok().out.starts_with("Enqueued 28 jobs of report.build: 2026-10-18 to 2026-11-14"));
+    assert!(fill(&[]).ok().out.contains("28 dates had been filled before"));
+    let again = fill(&["--label", "v2", "--json"]).ok().json();
+    assert_eq!((&again["created"], &again["kept"]), (&json!(28), &json!(0)));
+    let days = place
+        .run(&["schedules", "backfill", "report.build", "--days", "28", "--label", "v3", "--json"])
+        .ok()
+        .json();
+    assert_eq!(days["created"], 28);
+}
