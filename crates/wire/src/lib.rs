@@ -18,7 +18,6 @@ pub mod jobs;
 mod json;
 pub mod keys;
 pub mod letters;
-mod near;
 pub mod parks;
 mod problem;
 pub mod query;
@@ -33,7 +32,7 @@ pub mod why;
 pub mod workers;
 
 pub use json::Json;
-pub use near::nearest;
+pub use tidegate_core::near::nearest;
 pub use problem::{CONTENT_TYPE as PROBLEM_CONTENT_TYPE, Problem, ProblemBody};
 pub use text::{Cursor, Lease, Process, Ticket};
 pub use time::Time;
