@@ -5,6 +5,7 @@ mod letters;
 mod records;
 mod registry;
 mod upkeep;
+mod versions;
 
 use async_trait::async_trait;
 use tidegate_store::{Feed, Result, Signals, Store};

@@ -123,6 +123,8 @@ codes! {
         "write a directory, sqlite:PATH, postgres://USER@HOST/DATABASE, http://HOST:7433 or https://HOST";
     INVALID_GATES_URL = "TG2021", Usage, "the address of the gates' backend, or an option in it, is not acceptable",
         "write redis://HOST:6379, redis://HOST:7000,HOST:7000 for a cluster, or postgres://USER@HOST/DATABASE";
+    INVALID_REGISTRY = "TG2030", Usage, "the registry's document is not acceptable; nothing was changed",
+        "`tidegate registry validate FILE` names every mistake with its place; docs/guides/registry.md shows what can be written";
     JOB_NOT_FOUND = "TG3001", NotFound, "there is no such job",
         "it may have been pruned; `tidegate jobs ls` finds jobs by state, tenant, kind or text";
     PARK_NOT_FOUND = "TG3002", NotFound, "there is no such park or pause",
@@ -139,6 +141,10 @@ codes! {
         "`tidegate explain` lists them all";
     GATE_NOT_FOUND = "TG3008", NotFound, "there is no such gate or gate domain",
         "name a domain that has gates configured, and one of its gates";
+    UNKNOWN_EVENT = "TG3030", NotFound, "no kind subscribes to this event",
+        "`tidegate registry show` prints the kinds with their events (`on`)";
+    VERSION_NOT_FOUND = "TG3031", NotFound, "there is no such version of the registry",
+        "`tidegate registry history` lists those that are kept; a refused document has nothing to go back to";
     STALE_LEASE = "TG4001", State, "the lease was lost, the write is refused",
         "another worker has the job now; let this run end without effects";
     WRONG_STATE = "TG4002", State, "the job's state does not allow this",
@@ -159,6 +165,8 @@ codes! {
         "wait as long as the header `retry-after` says and try again, or send smaller bodies";
     GATES_IN_USE = "TG4010", State, "the gates are in use in a way that the new settings cannot take over",
         "wait until no permits are held, or clear the domain's gates first";
+    KIND_MANAGED = "TG4030", State, "the kind is described by the registry's document",
+        "change the document and apply it with `tidegate registry apply FILE`";
     STORE_OWNED = "TG5001", Unreachable, "another process owns this store",
         "stop that process first, or ask inside it (`tide.why(id)`, `tide.store().queues(now)`); `tidegate backup` works beside it";
     STORE_FULL = "TG5002", Unreachable, "the disk is full; nothing was stored",

@@ -24,6 +24,7 @@ use crate::failure::Category;
 use crate::ids::{ConnectorName, EventName, QueueName};
 use crate::job::Priority;
 use crate::limits;
+use crate::payload::Payload;
 use crate::retry::RetryPolicy;
 use crate::schema::Schema;
 
@@ -217,6 +218,14 @@ impl KindSettings {
             alerts: vec![],
             schedule: None,
             managed: false,
+        }
+    }
+
+    /// A payload as people may see it: without secrets.
+    pub fn shown(&self, payload: Payload) -> Payload {
+        match &self.schema {
+            Some(schema) => schema.mask(&payload).unwrap_or(payload),
+            None => payload,
         }
     }
 

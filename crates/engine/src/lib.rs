@@ -87,8 +87,8 @@ pub mod store {
     #[cfg(feature = "remote")]
     pub use tidegate_client::{RemoteGates, RemoteOptions, RemoteStore, Timeouts};
     pub use tidegate_store::{
-        Error, Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Signals, Store, Upkeep, feed,
-        params,
+        Error, Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Signals, Store, Upkeep, Versions,
+        feed, params,
     };
     #[cfg(feature = "postgres")]
     pub use tidegate_store_postgres::{PgOptions, PgStore};

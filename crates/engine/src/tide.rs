@@ -329,12 +329,27 @@ impl Tidegate {
     pub(crate) async fn put_kind(&self, name: KindName, settings: KindSettings) -> Result<()> {
         settings.check().map_err(|why| Error::new(codes::INVALID_SETTING, format!("kind {name}: {why}")))?;
         let known = self.store().kinds().await?;
-        if known.iter().any(|k| k.name == name && k.settings == settings) {
+        let known = known.iter().find(|k| k.name == name).map(|k| &k.settings);
+        // What a document of the registry says wins over the handler; a policy by its name means what the registry says.
+        if known.is_some_and(|k| k.managed || *k == following(&settings, k)) {
             return Ok(());
         }
         self.store().ensure_queue(settings.queue.clone(), self.now()).await?;
-        Ok(self.store().put_kind(name, settings).await?)
+        match self.store().put_kind(name, settings).await {
+            // A document came in between.
+            Err(error) if error.code == codes::KIND_MANAGED => Ok(()),
+            done => Ok(done?),
+        }
     }
+}
+
+/// Settings as the registry would keep them: a policy that both name alike is the one that is kept.
+fn following(settings: &KindSettings, kept: &KindSettings) -> KindSettings {
+    let mut settings = settings.clone();
+    if settings.policy.is_some() && settings.policy == kept.policy {
+        settings.retry.clone_from(&kept.retry);
+    }
+    settings
 }
 
 impl fmt::Debug for Tidegate {

@@ -4,7 +4,9 @@ use tidegate_wire::schema;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi, ToSchema};
 
-use crate::handlers::{dead, events, gates, jobs, keys, kinds, meta, parks, queues, work, workers};
+use crate::handlers::{
+    dead, events, gates, jobs, keys, kinds, meta, parks, publish, queues, registry, work, workers,
+};
 
 /// One of something, or an array of them.
 #[derive(Debug, serde::Serialize, ToSchema)]
@@ -30,6 +32,7 @@ pub(crate) enum OneOrMany<T> {
         jobs::enqueue, jobs::search, jobs::get, jobs::why, jobs::cancel, jobs::run_now, jobs::reprioritise,
         queues::list, queues::ensure, queues::get, queues::put, queues::pause, queues::resume, queues::settings,
         kinds::list, kinds::get, kinds::put,
+        registry::get, registry::put, registry::history, registry::version, registry::rollback, registry::refuse,
         parks::list, parks::put, parks::delete, parks::groups, parks::pause_group, parks::resume_group,
         dead::list, dead::recover, dead::resolve, dead::erase, dead::totals,
         work::claim, work::settle, work::heartbeat, work::report,
@@ -37,7 +40,7 @@ pub(crate) enum OneOrMany<T> {
         gates::traces, gates::slo,
         workers::list, workers::announce, workers::leave, workers::drain, workers::orders, workers::put_order,
         workers::delete_order,
-        events::stream,
+        events::stream, publish::publish,
         keys::create, keys::list, keys::revoke,
     ),
     components(schemas(schema::State, schema::Category)),

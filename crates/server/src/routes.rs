@@ -14,7 +14,9 @@ use tidegate_wire::Problem;
 use crate::access::Access;
 use crate::app::App;
 use crate::call::{Answer, Call, refusal, short};
-use crate::handlers::{dead, events, gates, jobs, keys, kinds, meta, parks, queues, work, workers};
+use crate::handlers::{
+    dead, events, gates, jobs, keys, kinds, meta, parks, publish, queues, registry, work, workers,
+};
 use crate::{ServerRoles, gate};
 
 type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -67,6 +69,12 @@ routes! {
     GET    "/v1/kinds"                    ALL          => kinds::list;
     GET    "/v1/kinds/{name}"             ALL          => kinds::get;
     PUT    "/v1/kinds/{name}"             SERVE        => kinds::put;
+    GET    "/v1/registry"                 OPERATE      => registry::get;
+    PUT    "/v1/registry"                 OPERATE      => registry::put;
+    GET    "/v1/registry/history"         OPERATE      => registry::history;
+    GET    "/v1/registry/history/{number}" OPERATE     => registry::version;
+    POST   "/v1/registry/rollback"        OPERATE      => registry::rollback;
+    POST   "/v1/registry/refusals"        OPERATE      => registry::refuse;
     GET    "/v1/parks"                    CONTROL      => parks::list;
     PUT    "/v1/parks"                    CONTROL      => parks::put;
     DELETE "/v1/parks"                    CONTROL      => parks::delete;
@@ -100,6 +108,7 @@ routes! {
     POST   "/v1/tenants/{tenant}/erase"   ADMIN        => dead::erase;
     GET    "/v1/totals"                   OPERATE      => dead::totals;
     GET    "/v1/events"                   BROWSE       => events::stream;
+    POST   "/v1/events"                   ENQUEUE      => publish::publish;
     POST   "/v1/keys"                     ADMIN        => keys::create;
     GET    "/v1/keys"                     ADMIN        => keys::list;
     DELETE "/v1/keys/{id}"                ADMIN        => keys::revoke;

@@ -20,6 +20,7 @@ mod runs;
 mod scan;
 pub(crate) mod send;
 mod times;
+mod versions;
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;

@@ -27,6 +27,11 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0002_lean", text: include_str!("../migrations/0002_lean.sql"), readable_from: 1 },
     Migration { name: "0003_marks", text: include_str!("../migrations/0003_marks.sql"), readable_from: 3 },
     Migration { name: "0004_fence", text: include_str!("../migrations/0004_fence.sql"), readable_from: 4 },
+    Migration {
+        name: "0006_registry",
+        text: include_str!("../migrations/0006_registry.sql"),
+        readable_from: 5,
+    },
 ];
 
 /// Version of the schema that this program makes.

@@ -11,6 +11,7 @@ mod names;
 mod records;
 mod scan;
 mod times;
+mod versions;
 
 use std::fs::OpenOptions;
 use std::io::Read as _;

@@ -14,8 +14,11 @@ use tidegate_store::{Error, Result};
 use crate::error::OrStore;
 
 /// Migrations in order; the version of a file is how many of them it has had.
-const MIGRATIONS: &[&str] =
-    &[include_str!("../migrations/0001_init.sql"), include_str!("../migrations/0002_records.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_init.sql"),
+    include_str!("../migrations/0002_records.sql"),
+    include_str!("../migrations/0004_registry.sql"),
+];
 
 /// Version of the files this program writes.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;

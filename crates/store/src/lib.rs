@@ -1,6 +1,6 @@
 //! The durable plane of Tidegate.
 //!
-//! - [`Jobs`], [`Registry`], [`Letters`], [`Upkeep`], [`Records`]: what every backend does, by noun. [`Store`] is all of them.
+//! - [`Jobs`], [`Registry`], [`Versions`], [`Letters`], [`Upkeep`], [`Records`]: what every backend does, by noun. [`Store`] is all of them.
 //! - [`params`]: what goes in and what comes out.
 //! - [`machine`]: the operations themselves, written once over [`rows::Rows`]. The in-memory store and SQLite run this
 //!   same machine; they differ in where rows live and what makes them durable.
@@ -27,4 +27,4 @@ pub use feed::Feed;
 pub use memory::MemoryStore;
 pub use pace::Pace;
 pub use signals::Signals;
-pub use traits::{Jobs, Letters, Records, Registry, Store, Upkeep};
+pub use traits::{Jobs, Letters, Records, Registry, Store, Upkeep, Versions};

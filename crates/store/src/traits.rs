@@ -5,16 +5,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
-use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf, Stood,
-    Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased,
+    JobQuery, KindView, NewJob, Page, QueueView, Record, Recover, Recovered, RefusedDocument, Report,
+    Resolve, Settle, Settled, Shelf, Stood, Totals,
 };
 use crate::{Feed, Result, Signals};
 
@@ -78,6 +78,22 @@ pub trait Registry: Send + Sync {
     async fn parks(&self) -> Result<Vec<Park>>;
 }
 
+/// The registry as a whole, and its history.
+#[async_trait]
+pub trait Versions: Send + Sync {
+    /// Changes queues, kinds and policies in one step, and keeps a version of what the registry is from then on. If
+    /// anything is wrong, nothing changes.
+    async fn apply(&self, apply: Apply) -> Result<Applied>;
+    /// Keeps in the history that a document was refused. Returns its number.
+    async fn refuse(&self, refused: RefusedDocument, now: Timestamp) -> Result<u64>;
+    /// Queues, kinds and policies as they are.
+    async fn registry(&self) -> Result<Document>;
+    /// The newest versions, newest first.
+    async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>>;
+    /// A version with its document.
+    async fn version(&self, number: u64) -> Result<Option<Version>>;
+}
+
 /// Dead letters. Listing them is a search for dead jobs.
 #[async_trait]
 pub trait Letters: Send + Sync {
@@ -129,7 +145,7 @@ pub(crate) async fn sleep_until(at: Option<Instant>) {
 
 /// A whole store.
 #[async_trait]
-pub trait Store: Jobs + Registry + Letters + Upkeep + Records {
+pub trait Store: Jobs + Registry + Versions + Letters + Upkeep + Records {
     /// Where the store signals work and cancels.
     fn signals(&self) -> &Signals;
     /// What happened to jobs.

@@ -28,11 +28,12 @@ pub mod schema;
 pub mod settlements;
 mod text;
 mod time;
+pub mod versions;
 pub mod why;
 pub mod workers;
 
 pub use json::Json;
-pub use tidegate_core::near::nearest;
 pub use problem::{CONTENT_TYPE as PROBLEM_CONTENT_TYPE, Problem, ProblemBody};
 pub use text::{Cursor, Lease, Process, Ticket};
+pub use tidegate_core::near::nearest;
 pub use time::Time;

@@ -15,6 +15,7 @@ pub mod order;
 pub mod outcomes;
 pub mod parks;
 pub mod records;
+pub mod registry;
 pub mod search;
 pub mod stalls;
 pub mod standing;

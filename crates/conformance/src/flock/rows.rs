@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, Park, ParkScope, State};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
-use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::policies::Policies;
+use tidegate_core::registry::{KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::time::Timestamp;
 use tidegate_store::Result;
 use tidegate_store::machine::Position;
 use tidegate_store::memory::MemoryRows;
 use tidegate_store::rows::{
     ClaimRows, DoneRow, JobRow, JobRows, KindId, LeaseRow, LookUps, NameRows, Names, Reads, Scanned,
-    StateRow, TenantNo, TimeRows, UniqueRow,
+    StateRow, TenantNo, TimeRows, UniqueRow, VersionRows,
 };
 
 use crate::kit::START;
@@ -333,5 +334,23 @@ impl NameRows for FarRows {
 
     fn drop_starts(&mut self, queue: QueueId, upto: Timestamp) -> Result<()> {
         self.write().rows.drop_starts(queue, upto)
+    }
+}
+
+impl VersionRows for FarRows {
+    fn put_policies(&mut self, policies: &Policies) -> Result<()> {
+        self.write().rows.put_policies(policies)
+    }
+
+    fn add_version(&mut self, version: &Version, keep: usize) -> Result<()> {
+        self.write().rows.add_version(version, keep)
+    }
+
+    fn versions(&mut self, limit: usize) -> Result<Vec<VersionInfo>> {
+        self.read(&[]).rows.versions(limit)
+    }
+
+    fn version(&mut self, number: u64) -> Result<Option<Version>> {
+        self.read(&[]).rows.version(number)
     }
 }

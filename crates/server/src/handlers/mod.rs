@@ -9,6 +9,8 @@ pub(crate) mod keys;
 pub(crate) mod kinds;
 pub(crate) mod meta;
 pub(crate) mod parks;
+pub(crate) mod publish;
 pub(crate) mod queues;
+pub(crate) mod registry;
 pub(crate) mod work;
 pub(crate) mod workers;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tidegate_core::ids::{JobId, KindName, LeaseId, ProcessId, QueueName, Seq, TenantId, WorkerId};
 use tidegate_core::job::{Park, ParkScope, State};
 use tidegate_core::lanes::{Exclusive, LaneId, LaneKey, QueueId};
+use tidegate_core::policies::Policies;
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::time::Timestamp;
 
@@ -113,7 +114,17 @@ pub enum Change {
     Admitted(Seq, u32),
     /// A gate has refused a running job, which comes back then.
     Refused(Seq, Timestamp),
+    /// A lane of a kind with a limit of its own has a number.
+    KindLane(LaneId, Box<LaneKey>, KindId),
+    /// The registry has other retry policies.
+    Policies(Box<PoliciesSet>),
+    /// The registry's history has this last number.
+    Version(u64),
 }
+
+/// Retry policies of the registry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PoliciesSet(#[serde(with = "as_json")] pub Policies);
 
 /// A queue with its number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -396,6 +407,9 @@ mod tests {
             Change::Buried { .. } => 26,
             Change::Admitted(..) => 27,
             Change::Refused(..) => 28,
+            Change::KindLane(..) => 29,
+            Change::Policies(_) => 30,
+            Change::Version(_) => 31,
         }
     }
 
@@ -405,7 +419,9 @@ mod tests {
         let place = Place { seq, lane, tenant };
         let scope = ParkScope::Connector(ConnectorName::new("api").unwrap());
         let group = GroupKey::new("g").unwrap();
-        let key = LaneKey { queue, group, connector: None, priority: Priority::Low };
+        let key = LaneKey { queue, group, connector: None, priority: Priority::Low, kind: None };
+        let mut policies = Policies::default();
+        policies.named.insert("patient".into(), tidegate_core::retry::RetryPolicy::standard());
         let name = QueueName::new("q").unwrap();
         let job = LeasedJob { seq, from: lane, home: None, id, kind, tenant, attempt: 1, unique: true };
         let leased = Leased {
@@ -431,7 +447,7 @@ mod tests {
             Change::Kind(Box::new(kind_named)),
             Change::Tenant(TenantNo(2), TenantId::new("t").unwrap()),
             Change::TenantGone(TenantNo(2)),
-            Change::Lane(lane, Box::new(key)),
+            Change::Lane(lane, Box::new(key.clone())),
             Change::LaneGone(lane),
             Change::Parked(Box::new(park)),
             Change::Unparked(Box::new((scope, "me".into()))),
@@ -453,6 +469,9 @@ mod tests {
             Change::Buried { face: Face { id, queue, kind, tenant }, code: "TG2004".into() },
             Change::Admitted(seq, 3),
             Change::Refused(seq, at),
+            Change::KindLane(lane, Box::new(key), kind),
+            Change::Policies(Box::new(PoliciesSet(policies))),
+            Change::Version(7),
         ]
     }
 
@@ -468,7 +487,7 @@ mod tests {
 
     #[test]
     fn a_change_of_a_newer_version_is_an_error() {
-        assert!(decode(&[1, 29]).is_err());
+        assert!(decode(&[1, 32]).is_err());
         assert!(decode(&[1]).is_err(), "cut off");
     }
 

@@ -12,7 +12,7 @@ use std::ops::Deref;
 
 use tidegate_core::ids::Seq;
 use tidegate_core::job::State;
-use tidegate_core::lanes::{Appetite, LaneId, Lanes, Picked, QueueId};
+use tidegate_core::lanes::{Appetite, LaneId, LaneKey, Lanes, Picked, QueueId};
 use tidegate_core::leases::Leases;
 use tidegate_core::time::Timestamp;
 
@@ -157,7 +157,11 @@ impl Memory {
                 known.lanes.put_queue(queue.id, &queue.name, &queue.settings, now);
                 self.signals.work = true;
             }
-            Change::Kind(kind) => known.names.put_kind(kind.id, &kind.name, &kind.settings),
+            Change::Kind(kind) => {
+                known.names.put_kind(kind.id, &kind.name, &kind.settings);
+                known.lanes.cap_kind(kind.id, kind.settings.concurrency);
+                self.signals.work = true;
+            }
             Change::Tenant(no, name) => {
                 must(known.names.tenant(*no).is_none(), "a tenant's number was used twice")?;
                 known.names.put_tenant(*no, name);
@@ -172,6 +176,14 @@ impl Memory {
                 known.names.put_lane(*id);
                 known.lanes.add_lane(*id, (**key).clone());
             }
+            Change::KindLane(id, key, kind) => {
+                must(known.names.queue(key.queue).is_some(), "the queue of a lane is missing")?;
+                must(known.lanes.lane_key(*id).is_none(), "a lane's number was used twice")?;
+                known.names.put_lane(*id);
+                known.lanes.add_lane(*id, LaneKey { kind: Some(*kind), ..(**key).clone() });
+            }
+            Change::Policies(policies) => known.names.policies = policies.0.clone(),
+            Change::Version(number) => known.names.version = *number,
             Change::LaneGone(id) => {
                 must(!known.lane_jobs.contains_key(id), "a lane that is gone has jobs")?;
                 known.lanes.remove_lane(*id);

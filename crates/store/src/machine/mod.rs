@@ -32,6 +32,7 @@ mod registry;
 mod settle;
 pub mod standing;
 mod upkeep;
+mod versions;
 mod view;
 
 use std::collections::{HashMap, HashSet};
@@ -44,8 +45,8 @@ use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
 pub use self::change::{
-    Because, Change, Face, Fate, Ids, KindNamed, Leased, LeasedJob, Place, QueueNamed, StoredJobs, decode,
-    encode,
+    Because, Change, Face, Fate, Ids, KindNamed, Leased, LeasedJob, Place, PoliciesSet, QueueNamed,
+    StoredJobs, decode, encode,
 };
 pub use self::digest::Digest;
 pub use self::follow::Position;

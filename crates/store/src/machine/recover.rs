@@ -74,7 +74,10 @@ fn restore_names(known: &mut Known, rows: &mut impl Rows, names: Names) -> Resul
     }
     for (id, name, settings) in names.kinds {
         known.names.put_kind(id, &name, &settings);
+        known.lanes.cap_kind(id, settings.concurrency);
     }
+    known.names.policies = names.policies;
+    known.names.version = names.version;
     for (no, name) in names.tenants {
         known.names.put_tenant(no, &name);
     }

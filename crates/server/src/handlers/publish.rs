@@ -1,0 +1,82 @@
+//! Events that kinds subscribe to.
+
+use axum::http::StatusCode;
+use tidegate_core::codes;
+use tidegate_core::ids::{EventName, KindName};
+use tidegate_core::limits;
+use tidegate_store::params::EnqueueOutcome;
+use tidegate_wire::jobs::EnqueueJob;
+use tidegate_wire::versions::{PublishReply, PublishRequest, PublishedJob};
+use tidegate_wire::{Problem, ProblemBody, nearest};
+
+use super::jobs::{admit, check_ids};
+use crate::call::{Answer, Call, json};
+use crate::mint::idempotent_id;
+
+/// Publishes an event.
+#[utoipa::path(
+    post, path = "/v1/events", tag = "events", operation_id = "publish",
+    description = "Enqueues one job of every kind whose `on` names the event, in one commit: all of them or none. The same request with \
+                   the same `Idempotency-Key` enqueues each kind once.",
+    params(("Idempotency-Key" = Option<String>, Header, description = "Up to 255 visible characters; within one API key")),
+    request_body(content = PublishRequest, example = json!({"event": "member.joined", "payload": {"member_id": 7}, "tenant": "acme"})),
+    responses(
+        (status = 201, description = "At least one new job", body = PublishReply),
+        (status = 200, description = "Nothing new", body = PublishReply),
+        (status = "4XX", body = ProblemBody, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn publish(call: Call) -> Answer {
+    let request: PublishRequest = call.json()?;
+    let kinds = subscribers(&call, &request.event).await?;
+    let key = call.idempotency_key()?;
+    let mut new = Vec::with_capacity(kinds.len());
+    for kind in &kinds {
+        // By kind, not by place: a kind that subscribes between two tries must not take another's id.
+        let id = key.map(|key| idempotent_id(call.caller.scope(), &format!("event\n{kind}\n{key}"), 0));
+        let job = EnqueueJob {
+            id,
+            kind: kind.clone(),
+            payload: request.payload.clone(),
+            queue: None,
+            tenant: request.tenant.clone(),
+            group: request.group.clone(),
+            priority: None,
+            run_at: None,
+            delay_ms: None,
+            timeout_ms: None,
+            max_attempts: None,
+            retry: None,
+            unique: None,
+            trace: None,
+        };
+        new.push(admit(&call, job, None)?);
+    }
+    check_ids(&call, &new).await?;
+    let enqueued = call.done(call.store().enqueue(new, call.now).await)?;
+    let any_new = enqueued.iter().any(|e| e.outcome == EnqueueOutcome::Created);
+    let jobs = kinds.into_iter().zip(enqueued);
+    let jobs = jobs.map(|(kind, e)| PublishedJob { kind, id: e.id, outcome: e.outcome }).collect();
+    json(if any_new { StatusCode::CREATED } else { StatusCode::OK }, &PublishReply { jobs })
+}
+
+async fn subscribers(call: &Call, event: &EventName) -> Result<Vec<KindName>, Problem> {
+    let known = call.done(call.store().kinds().await)?;
+    let subscribed = known.iter().filter(|k| k.settings.on.contains(event)).map(|k| k.name.clone());
+    let subscribed: Vec<KindName> = subscribed.collect();
+    if subscribed.is_empty() {
+        let events = known.iter().flat_map(|k| &k.settings.on).map(EventName::as_str);
+        let near =
+            nearest(event.as_str(), events).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+        return Err(Problem::new(codes::UNKNOWN_EVENT, format!("no kind subscribes to `{event}`{near}")));
+    }
+    if subscribed.len() > limits::MAX_SUBSCRIBERS {
+        let detail = format!(
+            "{} kinds subscribe to `{event}`; at most {} may",
+            subscribed.len(),
+            limits::MAX_SUBSCRIBERS
+        );
+        return Err(Problem::new(codes::INVALID_BATCH, detail));
+    }
+    Ok(subscribed)
+}
