@@ -206,6 +206,7 @@ macro_rules! suite {
                 every_version_is_kept_and_can_be_restored,
                 history_is_bounded_and_refusals_push_out_no_version,
                 a_kind_runs_no_more_than_its_concurrency,
+                a_kind_keeps_no_more_than_its_own_retention,
                 who_names_a_policy_follows_it,
                 a_registry_decides_for_categories_and_codes,
                 a_rate_limit_after_two_network_failures_counts_in_its_own_category,

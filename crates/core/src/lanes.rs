@@ -56,7 +56,7 @@ pub struct LaneKey {
     pub connector: Option<ConnectorName>,
     /// The priority.
     pub priority: Priority,
-    /// The kind, if it has a limit of its own: its jobs then have lanes of their own. Told beside the key in a log of changes,
+    /// The kind, if it has a limit or a retention of its own: its jobs then have lanes of their own. Told beside the key in a log of changes,
     /// whose form is older.
     #[serde(skip)]
     pub kind: Option<KindId>,

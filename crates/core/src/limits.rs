@@ -79,6 +79,8 @@ pub const MAX_POLICIES: usize = 200;
 pub const MAX_KIND_LIST: usize = 64;
 /// Kinds that one event enqueues: one commit stays short.
 pub const MAX_SUBSCRIBERS: usize = 1_000;
+/// Most finished jobs that a kind's own retention keeps: their numbers are held in memory.
+pub const MAX_KIND_RETENTION: u64 = 100_000;
 /// Largest schema of a payload, as JSON text.
 pub const MAX_SCHEMA_BYTES: usize = 1 << 16;
 /// Most parts of a schema, and how deep they are nested.

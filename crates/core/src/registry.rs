@@ -9,6 +9,8 @@ mod document;
 mod fields;
 mod history;
 mod schedule;
+#[cfg(test)]
+mod tests;
 mod writing;
 
 use std::collections::BTreeMap;
@@ -16,7 +18,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::difference::{Change, Difference, differences};
-pub use self::document::{Document, Format, Problem};
+pub use self::document::{Document, Format, Problem, hash_of};
 pub use self::history::{Outcome, Version, VersionInfo};
 pub use self::schedule::ScheduleSpec;
 pub use self::writing::written;
@@ -175,6 +177,10 @@ pub struct KindSettings {
     /// Its jobs running at a time, over all workers and queues. Holds for jobs enqueued since it was first set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
+    /// What is kept of its completed and cancelled jobs, if that is less than its queue keeps. Holds for jobs enqueued since it
+    /// was first set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Retention>,
     /// What its payloads must look like.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Schema>,
@@ -212,6 +218,7 @@ impl KindSettings {
             policy: None,
             connector: None,
             concurrency: None,
+            retention: None,
             schema: None,
             on: vec![],
             failures: BTreeMap::new(),
@@ -219,6 +226,11 @@ impl KindSettings {
             schedule: None,
             managed: false,
         }
+    }
+
+    /// Whether its jobs have lanes of their own, so that they are told apart without being looked at.
+    pub fn has_own_lanes(&self) -> bool {
+        self.concurrency.is_some() || self.retention.is_some()
     }
 
     /// A payload as people may see it: without secrets.
@@ -248,6 +260,11 @@ impl KindSettings {
         }
         if self.concurrency == Some(0) {
             faults.push(("concurrency", "concurrency must be at least 1".into()));
+        }
+        faults.extend(self.retention.and_then(Retention::fault));
+        if self.retention.is_some_and(|r| r.count > limits::MAX_KIND_RETENTION) {
+            let most = limits::MAX_KIND_RETENTION;
+            faults.push(("retention", format!("retention of a kind must keep at most {most} jobs")));
         }
         if self.description.len() > limits::MAX_NOTE_BYTES {
             faults.push((

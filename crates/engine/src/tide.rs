@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
-use tidegate_core::ids::{JobId, KindName};
+use tidegate_core::ids::{EventName, JobId, KindName};
 use tidegate_core::job::Job as JobView;
 use tidegate_core::limits;
+use tidegate_core::payload::Payload;
 use tidegate_core::registry::KindSettings;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
-use tidegate_store::params::{CancelJob, CancelReply, Enqueued};
+use tidegate_store::params::{CancelJob, CancelReply, Enqueued, NewJob};
 use tidegate_store::{MemoryStore, Store};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -290,6 +291,25 @@ impl Tidegate {
 
     pub(crate) fn keep_gates(&self, keeper: Keeper) {
         *self.inner.gates.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(keeper));
+    }
+
+    /// Says that something happened: every kind that subscribes to it (`on` in the registry) gets a job with this payload, all of them
+    /// in one commit or none. Refused if nobody subscribes.
+    ///
+    /// ```no_run
+    /// # async fn example(tide: tidegate::Tidegate) -> tidegate::Result<()> {
+    /// tide.publish("member.joined", &serde_json::json!({ "member_id": 7 })).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn publish(&self, event: &str, payload: &impl serde::Serialize) -> Result<Vec<Enqueued>> {
+        let kinds = tidegate_store::subscribers(&**self.store(), &EventName::new(event)?).await?;
+        let text = serde_json::to_string(payload)
+            .map_err(|e| Error::new(codes::INVALID_PAYLOAD, format!("the payload cannot be written: {e}")))?;
+        let payload = Payload::from_json_text(text, limits::MAX_PAYLOAD_BYTES)
+            .map_err(|e| Error::new(codes::INVALID_PAYLOAD, e.to_string()))?;
+        let now = self.now();
+        let jobs = kinds.into_iter().map(|kind| NewJob::new(self.mint().job_id(now), kind, payload.clone()));
+        Ok(self.store().enqueue(jobs.collect(), now).await?)
     }
 
     pub(crate) fn clock(&self) -> Clock {

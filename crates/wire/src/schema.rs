@@ -349,6 +349,9 @@ pub struct KindSettings {
     /// Its jobs running at a time, over all workers and queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
+    /// What is kept of its completed and cancelled jobs, if that is less than its queue keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Retention>,
     /// What its payloads must look like: JSON Schema, as far as `docs/guides/registry.md` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]

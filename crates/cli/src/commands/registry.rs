@@ -14,7 +14,7 @@ use tidegate_core::policies::Policies;
 use tidegate_core::registry::{Document, written};
 use tidegate_store::params::{Applied, Apply, Wanted};
 
-pub(crate) use self::file::{Loaded, load, text_of};
+pub(crate) use self::file::{Loaded, format_of, load, text_of};
 use crate::config::Config;
 use crate::data;
 use crate::error::{Failure, Result};

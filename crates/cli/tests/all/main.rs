@@ -13,5 +13,6 @@ mod many;
 mod ops;
 mod postgres;
 mod refusals;
+mod registry;
 mod server;
 mod work;

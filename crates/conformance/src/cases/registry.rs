@@ -201,6 +201,33 @@ pub async fn a_kind_runs_no_more_than_its_concurrency(w: &mut World) {
     assert_eq!(w.claim_as(2, 10).await.jobs.len(), 1, "no limit any more");
 }
 
+/// A kind may keep fewer finished jobs than its queue, by count and by age, over a restart too; dead ones stay.
+pub async fn a_kind_keeps_no_more_than_its_own_retention(w: &mut World) {
+    apply(w, "[queues.q]\n[kinds.few]\nqueue = \"q\"\nretention = { count = 2, age = \"1h\" }\n").await;
+    let few = w.add_many(6, |_, job| job.kind = kind("few")).await;
+    let other = w.add_one().await;
+    for job in w.claim(10).await.jobs {
+        if job.id == few[5] {
+            w.fail(&job, Category::InvalidInput).await;
+        } else {
+            w.finish(&job).await;
+        }
+    }
+    w.restart().await;
+    w.store().prune(100, w.now).await.expect("it is pruned");
+    let left = async |w: &World| {
+        let mut left = vec![];
+        for id in few.iter().chain([&other]) {
+            left.push(w.store().get(*id).await.unwrap().is_some());
+        }
+        left
+    };
+    assert_eq!(left(w).await, [false, false, false, true, true, true, true]);
+    w.pass(3_600_001);
+    w.store().prune(100, w.now).await.expect("it is pruned");
+    assert_eq!(left(w).await, [false, false, false, false, false, true, true]);
+}
+
 /// A policy that changes takes along whoever names it, and goes back with a version.
 pub async fn who_names_a_policy_follows_it(w: &mut World) {
     let policy = |n: u32| {

@@ -156,13 +156,17 @@ impl Document {
 
     /// Hash of what it says, whatever the order in which it says it.
     pub fn hash(&self) -> String {
-        let text = serde_json::to_string(self).unwrap_or_default();
-        Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
-            use fmt::Write as _;
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
+        hash_of(&serde_json::to_string(self).unwrap_or_default())
     }
+}
+
+/// Hash of a text, for telling two apart.
+pub fn hash_of(text: &str) -> String {
+    use fmt::Write as _;
+    Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
 }
 
 /// The entries of a table whose keys are names.
@@ -342,15 +346,19 @@ fn read_retry(fields: &mut Fields<'_, '_>, known: &Policies) -> (Option<RetryPol
     }
 }
 
-fn read_retention(fields: &mut Fields<'_, '_>, key: &'static str) -> Option<Retention> {
-    let value = fields.get(key)?;
-    let path = fields.path(key);
+fn read_retention(fields: &mut Fields<'_, '_>, usual: Retention) -> Option<Retention> {
+    let value = fields.get("retention")?;
+    let path = fields.path("retention");
     let mut inner = Fields::open(path, value, fields.problems())?;
-    let usual = Retention::default();
     let count = inner.take("count", whole).unwrap_or(usual.count);
     let age_ms = inner.span("age", "age_ms").unwrap_or(usual.age_ms);
     inner.end();
     Some(Retention { count, age_ms })
+}
+
+/// A kind keeps at most what it says; what it does not say is its queue's matter.
+fn read_kind_retention(fields: &mut Fields<'_, '_>) -> Option<Retention> {
+    read_retention(fields, Retention { count: limits::MAX_KIND_RETENTION, age_ms: limits::MAX_DELAY_MS })
 }
 
 fn read_queue(
@@ -384,7 +392,7 @@ fn read_queue(
         max_ready_per_tenant: fields.take("max_ready_per_tenant", whole),
         weight: fields.take("weight", whole).unwrap_or(usual.weight),
         max_wait_ms: fields.span("max_wait", "max_wait_ms").unwrap_or(usual.max_wait_ms),
-        retention: read_retention(&mut fields, "retention").unwrap_or_default(),
+        retention: read_retention(&mut fields, Retention::default()).unwrap_or_default(),
         retry: retry.unwrap_or(usual.retry),
         policy,
     };
@@ -413,6 +421,7 @@ fn read_kind(path: String, value: &Value, known: &Policies, problems: &mut Probl
     kind.max_attempts = fields.take("max_attempts", whole);
     kind.connector = fields.take("connector", parsed);
     kind.concurrency = fields.take("concurrency", whole);
+    kind.retention = read_kind_retention(&mut fields);
     kind.on = read_events(&mut fields);
     kind.failures = read_failures(&mut fields);
     kind.alerts = fields.take("alerts", texts).unwrap_or_default();

@@ -1,13 +1,10 @@
 //! Events that kinds subscribe to.
 
 use axum::http::StatusCode;
-use tidegate_core::codes;
-use tidegate_core::ids::{EventName, KindName};
-use tidegate_core::limits;
 use tidegate_store::params::EnqueueOutcome;
+use tidegate_wire::ProblemBody;
 use tidegate_wire::jobs::EnqueueJob;
 use tidegate_wire::versions::{PublishReply, PublishRequest, PublishedJob};
-use tidegate_wire::{Problem, ProblemBody, nearest};
 
 use super::jobs::{admit, check_ids};
 use crate::call::{Answer, Call, json};
@@ -28,7 +25,7 @@ use crate::mint::idempotent_id;
 )]
 pub(crate) async fn publish(call: Call) -> Answer {
     let request: PublishRequest = call.json()?;
-    let kinds = subscribers(&call, &request.event).await?;
+    let kinds = call.done(tidegate_store::subscribers(call.store(), &request.event).await)?;
     let key = call.idempotency_key()?;
     let mut new = Vec::with_capacity(kinds.len());
     for kind in &kinds {
@@ -58,25 +55,4 @@ pub(crate) async fn publish(call: Call) -> Answer {
     let jobs = kinds.into_iter().zip(enqueued);
     let jobs = jobs.map(|(kind, e)| PublishedJob { kind, id: e.id, outcome: e.outcome }).collect();
     json(if any_new { StatusCode::CREATED } else { StatusCode::OK }, &PublishReply { jobs })
-}
-
-async fn subscribers(call: &Call, event: &EventName) -> Result<Vec<KindName>, Problem> {
-    let known = call.done(call.store().kinds().await)?;
-    let subscribed = known.iter().filter(|k| k.settings.on.contains(event)).map(|k| k.name.clone());
-    let subscribed: Vec<KindName> = subscribed.collect();
-    if subscribed.is_empty() {
-        let events = known.iter().flat_map(|k| &k.settings.on).map(EventName::as_str);
-        let near =
-            nearest(event.as_str(), events).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
-        return Err(Problem::new(codes::UNKNOWN_EVENT, format!("no kind subscribes to `{event}`{near}")));
-    }
-    if subscribed.len() > limits::MAX_SUBSCRIBERS {
-        let detail = format!(
-            "{} kinds subscribe to `{event}`; at most {} may",
-            subscribed.len(),
-            limits::MAX_SUBSCRIBERS
-        );
-        return Err(Problem::new(codes::INVALID_BATCH, detail));
-    }
-    Ok(subscribed)
 }

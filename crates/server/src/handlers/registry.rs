@@ -1,10 +1,10 @@
 //! The registry as a whole: read, applied, its history, and back.
 
 use axum::http::header::CONTENT_TYPE;
-use sha2::{Digest as _, Sha256};
 use tidegate_core::codes;
 use tidegate_core::limits;
-use tidegate_core::registry::{Document, Format, Problem as Mistake, written};
+use tidegate_core::registry::{Format, written};
+use tidegate_store::offer::{self, Offer, Offered};
 use tidegate_store::params::{Apply, RefusedDocument, Wanted};
 use tidegate_wire::versions::{
     AppliedReply, History, NumberReply, RefusalRequest, RegistryReply, RollbackRequest, VersionReply,
@@ -49,31 +49,12 @@ pub(crate) async fn put(call: Call) -> Answer {
     let format = format(&call)?;
     let text = std::str::from_utf8(&call.body.bytes)
         .map_err(|e| Problem::invalid(format!("the body is not UTF-8: byte {} is wrong", e.valid_up_to())))?;
-    let refused = |problems: Vec<Mistake>| {
-        let hash = hex(&Sha256::digest(text.as_bytes()));
-        RefusedDocument { by: by.clone(), source: source.clone(), hash, problems }
-    };
-    let document = match Document::parse(text, format) {
-        Ok(document) => document,
-        Err(problems) => {
+    let offer = Offer { text, format, by: &by, source: &source, dry_run, now: call.now };
+    match call.done(offer::offer(call.store(), offer).await)? {
+        Offered::Applied(applied) => ok(&AppliedReply::from(applied)),
+        Offered::Refused(problems) => {
             let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            if !dry_run {
-                call.done(call.store().refuse(refused(problems), call.now).await)?;
-            }
-            return Err(Problem::new(codes::INVALID_REGISTRY, said.join("\n")));
-        }
-    };
-    let wanted = Wanted::Document(Box::new(document));
-    let apply = Apply { wanted, by: by.clone(), source: source.clone(), dry_run, now: call.now };
-    match call.store().apply(apply).await {
-        Ok(applied) => ok(&AppliedReply::from(applied)),
-        Err(error) => {
-            if error.code == codes::INVALID_REGISTRY && !dry_run {
-                let problems =
-                    error.detail.lines().map(|l| Mistake { path: String::new(), what: l.to_owned() });
-                call.done(call.store().refuse(refused(problems.collect()), call.now).await)?;
-            }
-            call.done(Err(error))
+            Err(Problem::new(codes::INVALID_REGISTRY, said.join("\n")))
         }
     }
 }
@@ -85,14 +66,6 @@ fn format(call: &Call) -> Result<Format, Problem> {
     }
     call.check_content_type()?;
     Ok(Format::Json)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// What was applied and refused.

@@ -10,6 +10,7 @@ mod events;
 mod gates;
 mod jobs;
 mod openapi;
+mod registry;
 mod security;
 mod soak;
 mod tls;

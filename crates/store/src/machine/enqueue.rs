@@ -174,8 +174,7 @@ impl<R: Rows> Machine<R> {
                 .unwrap_or_else(GroupKey::none),
             connector: settings.connector.clone(),
             priority: job.priority.unwrap_or(settings.priority),
-            // A kind with a limit has lanes of its own, so that the others need not be looked through.
-            kind: settings.concurrency.map(|_| kind),
+            kind: settings.has_own_lanes().then_some(kind),
         };
         let payload = filled.as_ref().unwrap_or(&job.payload);
         let same = job.id_may_exist && self.same_job_exists(job.id, payload, kind)?;

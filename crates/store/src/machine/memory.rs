@@ -7,7 +7,7 @@
 mod jobs;
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Deref;
 
 use tidegate_core::ids::Seq;
@@ -21,7 +21,7 @@ use super::change::{self, Change, Leased};
 use super::counts::Counts;
 use super::names::NameBook;
 use crate::feed::{Happened, JobEvent};
-use crate::rows::TenantNo;
+use crate::rows::{KindId, TenantNo};
 use crate::{Error, Result};
 
 /// What a machine knows without looking at its rows.
@@ -39,6 +39,8 @@ pub(super) struct Known {
     /// Stored jobs per lane and per tenant, finished ones included: what nobody uses is forgotten.
     pub(super) lane_jobs: HashMap<LaneId, u64>,
     pub(super) tenant_jobs: HashMap<TenantNo, u64>,
+    /// Finished jobs of kinds with a retention of their own, the oldest first; dead ones are not among them.
+    pub(super) finished: HashMap<KindId, VecDeque<Seq>>,
     pub(super) next_seq: i64,
     pub(super) next_lease: i64,
     pub(super) next_due: Option<Timestamp>,
@@ -48,6 +50,23 @@ impl Known {
     pub(super) fn queue_of(&self, lane: LaneId) -> Result<QueueId> {
         let key = self.lanes.lane_key(lane);
         key.map(|key| key.queue).ok_or_else(|| Error::internal(format!("lane {} is missing", lane.0)))
+    }
+
+    /// A job of this lane is finished: its kind may keep fewer of them than its queue.
+    pub(super) fn note_finished(&mut self, lane: LaneId, seq: Seq) {
+        let Some(kind) = self.lanes.lane_key(lane).and_then(|key| key.kind) else { return };
+        if self.names.kind(kind).is_some_and(|(_, settings)| settings.retention.is_some()) {
+            self.finished.entry(kind).or_default().push_back(seq);
+        }
+    }
+
+    fn forget_finished(&mut self, lane: LaneId, seq: Seq) {
+        let kind = self.lanes.lane_key(lane).and_then(|key| key.kind);
+        let Some(finished) = kind.and_then(|kind| self.finished.get_mut(&kind)) else { return };
+        // The oldest go first, so it is near the front.
+        if let Some(at) = finished.iter().position(|s| *s == seq) {
+            finished.remove(at);
+        }
     }
 }
 
@@ -253,6 +272,9 @@ impl Memory {
             }
             Change::Deleted { seq, lane, moved, tenant, finished } => {
                 known.with_state.remove(seq);
+                if finished.is_some() {
+                    known.forget_finished(*lane, *seq);
+                }
                 for lane in [Some(*lane), *moved].into_iter().flatten() {
                     take_one(&mut known.lane_jobs, lane)?;
                 }

@@ -12,7 +12,7 @@ use tidegate_core::time::Timestamp;
 use super::memory::{Known, Memory};
 use super::names::NameBook;
 use super::{Machine, exclusive};
-use crate::rows::{LeaseRow, Names, Reads, Rows, Scanned, StateRow, Stored};
+use crate::rows::{KindId, LeaseRow, Names, Reads, Rows, Scanned, StateRow, Stored};
 use crate::{Error, Result};
 
 impl<R: Rows> Machine<R> {
@@ -33,6 +33,7 @@ impl<R: Rows> Machine<R> {
             tenant_ready: HashMap::new(),
             lane_jobs: HashMap::new(),
             tenant_jobs: HashMap::new(),
+            finished: HashMap::new(),
             next_seq: reserved,
             next_lease,
             next_due,
@@ -113,7 +114,9 @@ fn restore_jobs<R: Rows>(known: &mut Known, rows: &mut R, leases: Vec<LeaseRow>)
     let mut held: BTreeMap<LeaseId, Vec<Seq>> = BTreeMap::new();
     let mut lost_lane = None;
     // Rows are streamed: there can be millions, and only the ready ones take memory.
-    let Known { lanes, counts, with_state, tenant_ready, lane_jobs, tenant_jobs, now, .. } = known;
+    let Known {
+        lanes, names, counts, with_state, tenant_ready, lane_jobs, tenant_jobs, finished, now, ..
+    } = known;
     rows.scan(&mut |scanned| {
         let Scanned { seq, lane, tenant, run_at, stored, state } = scanned;
         let moved = state.and_then(|s| s.lane);
@@ -132,7 +135,14 @@ fn restore_jobs<R: Rows>(known: &mut Known, rows: &mut R, leases: Vec<LeaseRow>)
             *tenant_jobs.entry(tenant).or_default() += 1;
         }
         let count = match stored {
-            Stored::Finished(state) => counts.entry(queue).or_default().of(state),
+            Stored::Finished(state) => {
+                let own = lanes.lane_key(lane).and_then(|key| key.kind).filter(|_| state != State::Dead);
+                let keeps = |kind: &KindId| names.kind(*kind).is_some_and(|(_, s)| s.retention.is_some());
+                if let Some(kind) = own.filter(keeps) {
+                    finished.entry(kind).or_default().push_back(seq);
+                }
+                counts.entry(queue).or_default().of(state)
+            }
             Stored::Delayed => counts.entry(queue).or_default().of(State::Scheduled),
             Stored::Open => {
                 let settled = state.and_then(|s| s.settled);

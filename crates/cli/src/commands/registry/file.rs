@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use sha2::{Digest as _, Sha256};
 use tidegate_core::codes;
 use tidegate_core::limits;
 use tidegate_core::registry::{Document, Format, Problem};
@@ -47,15 +46,6 @@ pub(crate) fn text_of(file: &Path) -> Result<String> {
 /// JSON if its name says so, else TOML.
 pub(crate) fn format_of(file: &Path) -> Format {
     if file.extension().is_some_and(|e| e.eq_ignore_ascii_case("json")) { Format::Json } else { Format::Toml }
-}
-
-/// Hash of a text, for telling two apart.
-pub(crate) fn hash_of(text: &str) -> String {
-    use std::fmt::Write as _;
-    Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }
 
 /// What is wrong with a document, line by line.
