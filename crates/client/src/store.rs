@@ -6,6 +6,7 @@ mod records;
 mod registry;
 mod schedules;
 mod upkeep;
+mod versions;
 
 use async_trait::async_trait;
 use tidegate_store::{Feed, Result, Signals, Store};

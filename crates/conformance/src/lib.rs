@@ -225,6 +225,20 @@ macro_rules! suite {
                 a_record_is_forgotten_when_its_time_is_over,
                 a_record_that_is_no_note_is_refused,
             }
+            registry {
+                a_payload_that_does_not_fit_its_kind_is_refused_with_its_place,
+                defaults_of_a_schema_reach_the_worker,
+                secrets_are_shown_to_nobody_but_the_worker,
+                a_document_is_applied_whole_or_not_at_all,
+                every_version_is_kept_and_can_be_restored,
+                history_is_bounded_and_refusals_push_out_no_version,
+                a_kind_runs_no_more_than_its_concurrency,
+                a_kind_keeps_no_more_than_its_own_retention,
+                who_names_a_policy_follows_it,
+                a_registry_decides_for_categories_and_codes,
+                a_rate_limit_after_two_network_failures_counts_in_its_own_category,
+                a_registration_leaves_alone_what_a_document_described,
+            }
             search {
                 search_finds_jobs_in_every_state,
                 search_narrows_by_every_field,
@@ -333,6 +347,7 @@ mod tests {
             include_str!("cases/control.rs"),
             include_str!("cases/outcomes.rs"),
             include_str!("cases/why.rs"),
+            include_str!("cases/registry.rs"),
             include_str!("cases/search.rs"),
             include_str!("cases/letters.rs"),
             include_str!("cases/flows.rs"),

@@ -127,6 +127,8 @@ codes! {
         "`tidegate schedules put --help` has examples; `tidegate schedules next NAME` shows when a schedule runs";
     CYCLE = "TG2040", Usage, "jobs would wait for each other in a circle",
         "leave out one of the dependencies that the message names";
+    INVALID_REGISTRY = "TG2050", Usage, "the registry's document is not acceptable; nothing was changed",
+        "`tidegate registry validate FILE` names every mistake with its place; docs/guides/registry.md shows what can be written";
     JOB_NOT_FOUND = "TG3001", NotFound, "there is no such job",
         "it may have been pruned; `tidegate jobs ls` finds jobs by state, tenant, kind or text";
     PARK_NOT_FOUND = "TG3002", NotFound, "there is no such park or pause",
@@ -147,6 +149,10 @@ codes! {
         "`tidegate schedules ls` lists them; `tidegate schedules put NAME --kind KIND` makes one";
     DEPENDENCY_NOT_FOUND = "TG3021", NotFound, "there is no such job to wait for",
         "enqueue it first or in the same call; a finished job counts until its retention ends, and a tenant's job can only wait for that tenant's";
+    UNKNOWN_EVENT = "TG3030", NotFound, "no kind subscribes to this event",
+        "`tidegate registry show` prints the kinds with their events (`on`)";
+    VERSION_NOT_FOUND = "TG3031", NotFound, "there is no such version of the registry",
+        "`tidegate registry history` lists those that are kept; a refused document has nothing to go back to";
     STALE_LEASE = "TG4001", State, "the lease was lost, the write is refused",
         "another worker has the job now; let this run end without effects";
     WRONG_STATE = "TG4002", State, "the job's state does not allow this",
@@ -169,6 +175,8 @@ codes! {
         "wait until no permits are held, or clear the domain's gates first";
     WRONG_SCHEDULE_STATE = "TG4020", State, "the schedule's state does not allow this",
         "`tidegate schedules show NAME` says where it stands: runs that are not finished, and who waits for it";
+    KIND_MANAGED = "TG4030", State, "the kind is described by the registry's document",
+        "change the document and apply it with `tidegate registry apply FILE`";
     STORE_OWNED = "TG5001", Unreachable, "another process owns this store",
         "stop that process first, or ask inside it (`tide.why(id)`, `tide.store().queues(now)`); `tidegate backup` works beside it";
     STORE_FULL = "TG5002", Unreachable, "the disk is full; nothing was stored",

@@ -112,6 +112,10 @@ name!(
     KindName, "kind"
 );
 name!(
+    /// Name of an event that kinds subscribe to.
+    EventName, "event"
+);
+name!(
     /// A customer of the user's product.
     TenantId, "tenant"
 );

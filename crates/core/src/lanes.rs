@@ -5,13 +5,14 @@
 //! or empty lane is not in it, so a claim costs the same whether ten or ten thousand groups are parked.
 //!
 //! Guarantees:
-//! - a claim never exceeds the queue's concurrency, its limiter or a group's concurrency;
+//! - a claim never exceeds the queue's concurrency, its limiter, a group's concurrency or a kind's;
 //! - a lane covered by any park yields nothing;
 //! - inside a level, lanes share by virtual time; an idle lane that wakes comes with the next claim;
 //! - ageing: the level of a lane improves by one per `max_wait / 4` its head has waited.
 //!
 //! The scheduler is memory only. Stores rebuild it from their rows; virtual times start anew then.
 
+mod active;
 mod caution;
 mod claims;
 mod explain;
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use self::active::{ActiveSets, Caps};
 use self::caution::Caution;
 pub use self::caution::GATE_PARK;
 pub use self::claims::{Appetite, Picked, SuspectPick, SuspectRoom};
@@ -30,6 +32,7 @@ use self::parks::scopes_of;
 pub use self::window::Window;
 use crate::ids::{ConnectorName, GroupKey, QueueName, Seq};
 use crate::job::{Park, ParkScope, Priority};
+use crate::leases::KindId;
 use crate::limits::LANE_QUANTUM;
 use crate::registry::{Limiter, QueueSettings};
 use crate::time::Timestamp;
@@ -53,6 +56,10 @@ pub struct LaneKey {
     pub connector: Option<ConnectorName>,
     /// The priority.
     pub priority: Priority,
+    /// The kind, if it has a limit or a retention of its own: its jobs then have lanes of their own. Told beside the key in a log of changes,
+    /// whose form is older.
+    #[serde(skip)]
+    pub kind: Option<KindId>,
 }
 
 /// Why a queue yields nothing although it has ready jobs.
@@ -88,11 +95,7 @@ struct Queue {
     level_now: [u64; 4],
     /// Jobs served on a level that have not moved its virtual time yet.
     level_rest: [u64; 4],
-    /// Active lanes per level.
-    active_at: [u64; 4],
-    active: BTreeSet<(u8, u64, LaneId)>,
-    /// Lanes whose suspects may run, by their first suspect.
-    suspects: BTreeSet<(Seq, LaneId)>,
+    active: ActiveSets,
 }
 
 impl Queue {
@@ -115,8 +118,8 @@ impl Queue {
 
     /// A lane of this level was served: time goes on for all of them, or lanes that come and go would keep the
     /// others waiting for ever.
-    fn pass(&mut self, level: usize, vtime: u64, served: u32) {
-        let lanes = self.active_at[level].max(1);
+    fn pass(&mut self, level: usize, vtime: u64, served: u32, caps: &Caps) {
+        let lanes = self.active.at(level, caps).max(1);
         let served = self.level_rest[level] + u64::from(served);
         self.level_rest[level] = served % lanes;
         self.level_now[level] = self.level_now[level].max(vtime) + served / lanes;
@@ -173,6 +176,7 @@ pub struct Lanes {
     ageing: BTreeSet<(Timestamp, LaneId)>,
     cautions: HashMap<ParkScope, Caution>,
     caution_ends: BTreeSet<(Timestamp, ParkScope)>,
+    caps: Caps,
 }
 
 impl Lanes {
@@ -192,9 +196,7 @@ impl Lanes {
             woken: false,
             level_now: [0; 4],
             level_rest: [0; 4],
-            active_at: [0; 4],
-            active: BTreeSet::new(),
-            suspects: BTreeSet::new(),
+            active: ActiveSets::default(),
         });
         if settings.limiter != queue.settings.limiter && settings.limiter.is_none() {
             queue.window = Window::default();
@@ -206,6 +208,11 @@ impl Lanes {
         for lane in lanes {
             self.refresh(lane, now);
         }
+    }
+
+    /// Sets the limit of a kind, or lifts it. Holds for jobs in lanes of that kind.
+    pub fn cap_kind(&mut self, kind: KindId, limit: Option<u32>) {
+        self.caps.set(kind, limit);
     }
 
     /// The limiter's window of a queue, for keeping.
@@ -383,6 +390,7 @@ impl Lanes {
         let queue_id = key.queue;
         let queue = self.queues.get_mut(&queue_id)?;
         shift(&mut queue.running);
+        self.caps.shift(key.kind, 1, up);
         let limit = group_limit(&queue.settings, &key.group);
         let group = self.groups.get_mut(&(queue_id, key.group.clone()))?;
         let was = group.running;
@@ -451,22 +459,17 @@ impl Lanes {
             .is_some_and(|limit| group.is_some_and(|g| g.running >= limit));
         let open = lane.parks == 0 && !full;
 
+        let active = queue.active.of(lane.key.kind);
         let suspect = lane.suspects.first_key_value().map(|(s, _)| *s).filter(|_| open);
         if suspect != lane.suspect {
-            if let Some(old) = lane.suspect {
-                queue.suspects.remove(&(old, id));
-            }
-            if let Some(new) = suspect {
-                queue.suspects.insert((new, id));
-            }
+            active.move_suspect(lane.suspect, suspect, id);
             lane.suspect = suspect;
         }
 
         let passed = lane.passed_head.unwrap_or(Timestamp(i64::MAX));
         let head = lane.ready.first_key_value().map(|(_, at)| passed.min(*at)).filter(|_| open);
         if let Some((level, vtime)) = lane.active {
-            queue.active.remove(&(level, vtime, id));
-            queue.active_at[usize::from(level - 1)] -= 1;
+            active.remove(level, vtime, id);
         }
         let before = lane.active.take();
         let mut age_at = None;
@@ -483,8 +486,7 @@ impl Lanes {
                 lane.vtime[at] = lane.vtime[at].max(queue.entry(level));
             }
             lane.active = Some((level, lane.vtime[at]));
-            queue.active.insert((level, lane.vtime[at], id));
-            queue.active_at[at] += 1;
+            queue.active.of(lane.key.kind).insert(level, lane.vtime[at], id);
         }
         if age_at != lane.age_at {
             if let Some(old) = lane.age_at {

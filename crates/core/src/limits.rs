@@ -109,3 +109,31 @@ pub const DEFAULT_STAGGER_MS: i64 = 5_000;
 pub const MAX_STAGGER_MS: i64 = 24 * 3_600_000;
 /// How long a date that was filled is not filled again under the same label.
 pub const BACKFILL_PERIOD_MS: i64 = 30 * 24 * 3_600_000;
+/// Largest document of a registry, and largest snapshot of one that history keeps.
+pub const MAX_REGISTRY_BYTES: usize = 1 << 20;
+/// Mistakes of a document that are named; the rest is counted.
+pub const MAX_REGISTRY_PROBLEMS: usize = 100;
+/// Versions of the registry that history keeps; the oldest go first. A thousand documents of a megabyte would be too many.
+pub const MAX_REGISTRY_VERSIONS: usize = 100;
+/// Refused documents that history remembers, without their text: a file that is wrong all day must not push out what worked.
+pub const MAX_REGISTRY_REFUSALS: usize = 50;
+/// Differences that a version names; the rest is counted.
+pub const MAX_REGISTRY_CHANGES: usize = 500;
+/// Retry policies with a name of their own.
+pub const MAX_POLICIES: usize = 200;
+/// Event names that a kind subscribes to, alert names it has, and codes it classifies.
+pub const MAX_KIND_LIST: usize = 64;
+/// Kinds that one event enqueues: one commit stays short.
+pub const MAX_SUBSCRIBERS: usize = 1_000;
+/// Most finished jobs that a kind's own retention keeps: their numbers are held in memory.
+pub const MAX_KIND_RETENTION: u64 = 100_000;
+/// Largest schema of a payload, as JSON text.
+pub const MAX_SCHEMA_BYTES: usize = 1 << 16;
+/// Most parts of a schema, and how deep they are nested.
+pub const MAX_SCHEMA_NODES: usize = 2_000;
+/// Deepest nesting of a schema.
+pub const MAX_SCHEMA_DEPTH: usize = 32;
+/// Steps that checking one payload may take: alternatives inside alternatives must not hold up a store.
+pub const MAX_SCHEMA_STEPS: u32 = 1_000_000;
+/// Misfits of a payload that are named.
+pub const MAX_MISFITS: usize = 8;

@@ -1,11 +1,34 @@
 //! Settings of queues and kinds, and what makes them acceptable.
+//!
+//! - [`Document`]: queues, kinds and policies as a file or a request has them, read with the place of every mistake.
+//! - [`Difference`]: what a document changes.
+//! - [`Version`]: what history knows of one that was applied or refused.
+
+mod difference;
+mod document;
+mod fields;
+mod history;
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod writing;
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ConnectorName, QueueName};
+pub use self::difference::{Change, Difference, differences};
+pub use self::document::{Document, Format, Problem, hash_of};
+pub use self::history::{Outcome, Version, VersionInfo};
+pub use self::schedule::ScheduleSpec;
+pub use self::writing::written;
+use crate::failure::Category;
+use crate::ids::{ConnectorName, EventName, QueueName};
 use crate::job::Priority;
 use crate::limits;
+use crate::payload::Payload;
 use crate::retry::RetryPolicy;
+use crate::schema::Schema;
 
 /// At most `max` starts in any window of `per_ms`, counted exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +80,9 @@ pub struct QueueSettings {
     pub retention: Retention,
     /// Retry policy where neither the job, its kind nor the failure's category has one.
     pub retry: RetryPolicy,
+    /// Name of that policy: `retry` follows it when the registry changes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
 }
 
 impl Default for QueueSettings {
@@ -72,6 +98,7 @@ impl Default for QueueSettings {
             max_wait_ms: limits::DEFAULT_MAX_WAIT_MS,
             retention: Retention::default(),
             retry: RetryPolicy::standard(),
+            policy: None,
         }
     }
 }
@@ -79,30 +106,44 @@ impl Default for QueueSettings {
 impl QueueSettings {
     /// Says what is wrong with the settings, if anything.
     pub fn check(&self) -> Result<(), String> {
-        let at_least_one = |what: &str, value: Option<u64>| match value {
-            Some(0) => Err(format!("{what} must be at least 1; pause the queue to stop it")),
-            _ => Ok(()),
-        };
-        at_least_one("concurrency", self.concurrency.map(u64::from))?;
-        at_least_one("worker_concurrency", self.worker_concurrency.map(u64::from))?;
-        at_least_one("group_concurrency", self.group_concurrency.map(u64::from))?;
-        at_least_one("max_ready", self.max_ready)?;
-        at_least_one("max_ready_per_tenant", self.max_ready_per_tenant)?;
+        self.faults().into_iter().next().map_or(Ok(()), |(_, why)| Err(why))
+    }
+
+    /// Everything that is wrong with the settings, with the field it is about.
+    pub fn faults(&self) -> Vec<(&'static str, String)> {
+        let mut faults = vec![];
+        for (what, value) in [
+            ("concurrency", self.concurrency.map(u64::from)),
+            ("worker_concurrency", self.worker_concurrency.map(u64::from)),
+            ("group_concurrency", self.group_concurrency.map(u64::from)),
+            ("max_ready", self.max_ready),
+            ("max_ready_per_tenant", self.max_ready_per_tenant),
+        ] {
+            if value == Some(0) {
+                faults.push((what, format!("{what} must be at least 1; pause the queue to stop it")));
+            }
+        }
         if let Some(l) = self.limiter
             && (!(1..=1_000_000).contains(&l.max) || !(1..=30 * 24 * 3_600_000).contains(&l.per_ms))
         {
-            return Err("limiter must be 1 to 1,000,000 starts per 1 ms to 30 days".into());
+            faults.push(("limiter", "limiter must be 1 to 1,000,000 starts per 1 ms to 30 days".into()));
         }
         if !(1..=100).contains(&self.weight) {
-            return Err("weight must be between 1 and 100".into());
+            faults.push(("weight", "weight must be between 1 and 100".into()));
         }
         if !(1_000..=limits::MAX_DELAY_MS).contains(&self.max_wait_ms) {
-            return Err("max_wait must be at least 1 s and at most ten years".into());
+            faults.push(("max_wait_ms", "max_wait must be at least 1 s and at most ten years".into()));
         }
-        if !(0..=limits::MAX_DELAY_MS).contains(&self.retention.age_ms) {
-            return Err("retention age must be between 0 and ten years".into());
-        }
-        self.retry.check().map_err(|e| format!("retry: {e}"))
+        faults.extend(self.retention.fault());
+        faults.extend(self.retry.faults().into_iter().map(|(_, why)| ("retry", format!("retry: {why}"))));
+        faults
+    }
+}
+
+impl Retention {
+    fn fault(self) -> Option<(&'static str, String)> {
+        (!(0..=limits::MAX_DELAY_MS).contains(&self.age_ms))
+            .then(|| ("retention", "retention age must be between 0 and ten years".into()))
     }
 }
 
@@ -127,9 +168,37 @@ pub struct KindSettings {
     /// Its own retry policy; wins over the categories'.
     #[serde(default)]
     pub retry: Option<RetryPolicy>,
+    /// Name of that policy: `retry` follows it when the registry changes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     /// The API its jobs call.
     #[serde(default)]
     pub connector: Option<ConnectorName>,
+    /// Its jobs running at a time, over all workers and queues. Holds for jobs enqueued since it was first set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// What is kept of its completed and cancelled jobs, if that is less than its queue keeps. Holds for jobs enqueued since it
+    /// was first set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Retention>,
+    /// What its payloads must look like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Schema>,
+    /// Events that enqueue it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<EventName>,
+    /// Categories of its failures by their code, whatever the handler said.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failures: BTreeMap<String, Category>,
+    /// Names of alerts that watch it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alerts: Vec<String>,
+    /// When it runs by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<ScheduleSpec>,
+    /// A document describes it: a handler that registers itself leaves it as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub managed: bool,
 }
 
 fn default_timeout() -> i64 {
@@ -146,21 +215,81 @@ impl KindSettings {
             timeout_ms: limits::DEFAULT_TIMEOUT_MS,
             max_attempts: None,
             retry: None,
+            policy: None,
             connector: None,
+            concurrency: None,
+            retention: None,
+            schema: None,
+            on: vec![],
+            failures: BTreeMap::new(),
+            alerts: vec![],
+            schedule: None,
+            managed: false,
+        }
+    }
+
+    /// Whether its jobs have lanes of their own, so that they are told apart without being looked at.
+    pub fn has_own_lanes(&self) -> bool {
+        self.concurrency.is_some() || self.retention.is_some()
+    }
+
+    /// A payload as people may see it: without secrets.
+    pub fn shown(&self, payload: Payload) -> Payload {
+        match &self.schema {
+            Some(schema) => schema.mask(&payload).unwrap_or(payload),
+            None => payload,
         }
     }
 
     /// Says what is wrong with the settings, if anything.
     pub fn check(&self) -> Result<(), String> {
+        self.faults().into_iter().next().map_or(Ok(()), |(_, why)| Err(why))
+    }
+
+    /// Everything that is wrong with the settings, with the field it is about.
+    pub fn faults(&self) -> Vec<(&'static str, String)> {
+        let mut faults = vec![];
         if !(1..=limits::MAX_TIMEOUT_MS).contains(&self.timeout_ms) {
-            return Err("timeout must be between 1 ms and 7 days".into());
+            faults.push(("timeout_ms", "timeout must be between 1 ms and 7 days".into()));
         }
         if self.max_attempts.is_some_and(|n| !(1..=limits::MAX_ATTEMPTS).contains(&n)) {
-            return Err(format!("max_attempts must be between 1 and {}", limits::MAX_ATTEMPTS));
+            faults.push((
+                "max_attempts",
+                format!("max_attempts must be between 1 and {}", limits::MAX_ATTEMPTS),
+            ));
+        }
+        if self.concurrency == Some(0) {
+            faults.push(("concurrency", "concurrency must be at least 1".into()));
+        }
+        faults.extend(self.retention.and_then(Retention::fault));
+        if self.retention.is_some_and(|r| r.count > limits::MAX_KIND_RETENTION) {
+            let most = limits::MAX_KIND_RETENTION;
+            faults.push(("retention", format!("retention of a kind must keep at most {most} jobs")));
         }
         if self.description.len() > limits::MAX_NOTE_BYTES {
-            return Err(format!("description must have at most {} bytes", limits::MAX_NOTE_BYTES));
+            faults.push((
+                "description",
+                format!("description must have at most {} bytes", limits::MAX_NOTE_BYTES),
+            ));
         }
-        self.retry.as_ref().map_or(Ok(()), |r| r.check().map_err(|e| format!("retry: {e}")))
+        for (field, n) in
+            [("on", self.on.len()), ("failures", self.failures.len()), ("alerts", self.alerts.len())]
+        {
+            if n > limits::MAX_KIND_LIST {
+                faults.push((field, format!("{field} must have at most {} entries", limits::MAX_KIND_LIST)));
+            }
+        }
+        let names = self.failures.keys().map(|code| ("failures", code));
+        for (field, name) in names.chain(self.alerts.iter().map(|name| ("alerts", name))) {
+            if name.is_empty() || name.len() > limits::MAX_NAME_BYTES {
+                faults.push((
+                    field,
+                    format!("a name in {field} must have 1 to {} bytes", limits::MAX_NAME_BYTES),
+                ));
+            }
+        }
+        let retry = self.retry.iter().flat_map(RetryPolicy::faults);
+        faults.extend(retry.map(|(_, why)| ("retry", format!("retry: {why}"))));
+        faults
     }
 }

@@ -2,8 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+mod table;
+
+pub use self::table::{Spread, table};
 use crate::failure::{Category, Failure};
+use crate::ids::ConnectorName;
 use crate::limits;
+use crate::policies::Policies;
 use crate::seed::Seed;
 use crate::time::Timestamp;
 
@@ -138,13 +143,22 @@ impl RetryPolicy {
 
     /// Says what is wrong with the policy, if anything.
     pub fn check(&self) -> Result<(), String> {
+        self.faults().into_iter().next().map_or(Ok(()), |(_, why)| Err(why))
+    }
+
+    /// Everything that is wrong with the policy, with the field it is about.
+    pub fn faults(&self) -> Vec<(&'static str, String)> {
+        let mut faults = vec![];
         if !(1..=limits::MAX_ATTEMPTS).contains(&self.max_attempts) {
-            return Err(format!("max_attempts must be between 1 and {}", limits::MAX_ATTEMPTS));
+            faults.push((
+                "max_attempts",
+                format!("max_attempts must be between 1 and {}", limits::MAX_ATTEMPTS),
+            ));
         }
         let spans: &[i64] = match &self.backoff {
             Backoff::Exponential { base_ms, factor, cap_ms } => {
                 if !(1.0..=100.0).contains(factor) {
-                    return Err("factor must be between 1 and 100".into());
+                    faults.push(("backoff", "factor must be between 1 and 100".into()));
                 }
                 &[*base_ms, *cap_ms]
             }
@@ -153,13 +167,21 @@ impl RetryPolicy {
             Backoff::Immediate | Backoff::None => &[],
         };
         if spans.iter().any(|ms| !(0..=limits::MAX_DELAY_MS).contains(ms)) {
-            return Err("delays must be between 0 and ten years".into());
+            faults.push(("backoff", "delays must be between 0 and ten years".into()));
         }
-        Ok(())
+        for (field, list) in [("retry_on", &self.retry_on), ("no_retry_on", &self.no_retry_on)] {
+            if list.len() > limits::MAX_KIND_LIST
+                || list.iter().any(|code| code.len() > limits::MAX_NAME_BYTES)
+            {
+                let most = limits::MAX_KIND_LIST;
+                faults.push((field, format!("{field} must have at most {most} codes of up to 128 bytes")));
+            }
+        }
+        faults
     }
 
-    /// Delay after the `failures`-th failure (1 is the first), with jitter.
-    pub fn delay_ms(&self, failures: u32, seed: &mut Seed) -> i64 {
+    /// Delay after the `failures`-th failure (1 is the first) before jitter and cap, and the cap.
+    fn raw(&self, failures: u32, factor: f64) -> (f64, i64) {
         let n = failures.saturating_sub(1);
         let (raw, cap) = match &self.backoff {
             Backoff::Exponential { base_ms, factor, cap_ms } => {
@@ -169,6 +191,13 @@ impl RetryPolicy {
             Backoff::Linear { step_ms, cap_ms } => (*step_ms as f64 * f64::from(n + 1), *cap_ms),
             Backoff::Immediate | Backoff::None => (0.0, 0),
         };
+        (raw * factor, cap)
+    }
+
+    /// Delay after the `failures`-th failure (1 is the first), with jitter. The platform's factor stretches the delay before
+    /// it is capped (J5).
+    pub fn delay_ms(&self, failures: u32, factor: f64, seed: &mut Seed) -> i64 {
+        let (raw, cap) = self.raw(failures, factor);
         let capped = raw.min(cap as f64);
         let spread = match self.jitter {
             Jitter::Full => seed.unit() * capped,
@@ -237,16 +266,30 @@ pub struct FailedAttempt<'a> {
     pub queue_policy: &'a RetryPolicy,
     /// Cap on the sum over categories, if the job or its kind names one.
     pub max_attempts: Option<u32>,
+    /// Policies of the categories, and factors of the platforms.
+    pub policies: &'a Policies,
+    /// The API that is called.
+    pub connector: Option<&'a ConnectorName>,
+}
+
+/// A delay that a server named and that is not believed, in words (J8).
+pub fn disbelieved(failure: &Failure, now: Timestamp) -> Option<String> {
+    let named = failure.retry_at?.since(now);
+    if named > limits::MAX_SERVER_DELAY_MS {
+        let hours = named / 3_600_000;
+        return Some(format!("the server named a delay of {hours} h, which is not believed"));
+    }
+    (named < 0).then(|| "the server named a time in the past, which is not believed".to_owned())
 }
 
 /// Decides what follows a failure (J3, J8, J18).
 pub fn decide(attempt: &FailedAttempt<'_>, now: Timestamp, seed: &mut Seed) -> RetryDecision {
     let failure = attempt.failure;
-    let of_category = RetryPolicy::of_category(failure.category);
+    let of_category = attempt.policies.of_category(failure.category);
     if of_category.as_ref().is_some_and(|p| p.backoff == Backoff::None) {
         return RetryDecision::Dead(DeadReason::Permanent);
     }
-    let (policy, counted) = match (attempt.own_policy, &of_category) {
+    let (policy, counted) = match (attempt.own_policy, of_category.as_deref()) {
         (Some(own), _) => (own, attempt.failures),
         (None, Some(category)) => (category, attempt.failures_of_category),
         (None, None) => (attempt.queue_policy, attempt.failures),
@@ -259,7 +302,7 @@ pub fn decide(attempt: &FailedAttempt<'_>, now: Timestamp, seed: &mut Seed) -> R
     if capped || counted >= policy.max_attempts || policy.backoff == Backoff::None {
         return RetryDecision::Dead(DeadReason::AttemptsUsed);
     }
-    let delay = policy.delay_ms(counted, seed);
+    let delay = policy.delay_ms(counted, attempt.policies.factor(attempt.connector), seed);
     let named = failure.retry_at.map_or(0, |t| t.since(now));
     if named > 0 && named <= limits::MAX_SERVER_DELAY_MS {
         // Jitter goes above what the server named, never below.
@@ -281,8 +324,16 @@ mod tests {
             own_policy: None,
             queue_policy: queue,
             max_attempts: None,
+            policies: &SHIPPED,
+            connector: None,
         }
     }
+
+    static SHIPPED: Policies = Policies {
+        named: std::collections::BTreeMap::new(),
+        categories: std::collections::BTreeMap::new(),
+        platforms: std::collections::BTreeMap::new(),
+    };
 
     const NOW: Timestamp = Timestamp(1_000_000);
 
@@ -359,14 +410,14 @@ mod tests {
         ] {
             p.jitter = jitter;
             for _ in 0..500 {
-                let d = p.delay_ms(3, &mut seed);
+                let d = p.delay_ms(3, 1.0, &mut seed);
                 assert!(range.contains(&d), "{jitter:?} {d}");
-                assert!(p.delay_ms(60, &mut seed) <= 30_000);
+                assert!(p.delay_ms(60, 1.0, &mut seed) <= 30_000);
             }
         }
         p.jitter = Jitter::None;
         p.backoff = Backoff::Linear { step_ms: 500, cap_ms: 1_200 };
-        assert_eq!([1, 2, 3].map(|n| p.delay_ms(n, &mut seed)), [500, 1_000, 1_200]);
+        assert_eq!([1, 2, 3].map(|n| p.delay_ms(n, 1.0, &mut seed)), [500, 1_000, 1_200]);
     }
 
     #[test]
@@ -379,5 +430,52 @@ mod tests {
                 p.check().unwrap();
             }
         }
+    }
+
+    #[test]
+    fn a_kinds_own_policy_wins_and_counts_all_categories_together() {
+        let queue = RetryPolicy::standard();
+        let own = RetryPolicy::named("webhook").unwrap();
+        let network = Failure::new(Category::TransientNetwork, "ECONNRESET", "");
+        let mut a = attempt(&network, 5, &queue);
+        a.failures_of_category = 1;
+        assert!(
+            matches!(decide(&a, NOW, &mut Seed::new(1)), RetryDecision::At(_)),
+            "the category allows six"
+        );
+        a.own_policy = Some(&own);
+        assert_eq!(decide(&a, NOW, &mut Seed::new(1)), RetryDecision::Dead(DeadReason::AttemptsUsed));
+        a.failures = 4;
+        let RetryDecision::At(at) = decide(&a, NOW, &mut Seed::new(1)) else { panic!() };
+        assert!(at.since(NOW) >= 30_000 * 8, "its own delays: {}", at.since(NOW));
+    }
+
+    #[test]
+    fn a_registry_decides_for_categories_and_platforms() {
+        let queue = RetryPolicy::standard();
+        let mut policies = Policies::default();
+        policies.categories.insert(
+            Category::PermanentConfig,
+            RetryPolicy::plain(2, Backoff::Fixed { delay_ms: 1_000 }, Jitter::None),
+        );
+        let wrong = Failure::new(Category::PermanentConfig, "NO_CLIENT", "");
+        let meli = ConnectorName::new("mercadolibre").unwrap();
+        let mut a = attempt(&wrong, 1, &queue);
+        assert_eq!(decide(&a, NOW, &mut Seed::new(1)), RetryDecision::Dead(DeadReason::Permanent));
+        a.policies = &policies;
+        a.connector = Some(&meli);
+        assert_eq!(decide(&a, NOW, &mut Seed::new(1)), RetryDecision::At(NOW.plus_ms(1_500)));
+    }
+
+    #[test]
+    fn a_delay_that_is_not_believed_is_said() {
+        let mut f = Failure::new(Category::TransientRateLimit, "RATE_LIMITED", "");
+        assert_eq!(disbelieved(&f, NOW), None);
+        f.retry_at = Some(NOW.plus_ms(60_000));
+        assert_eq!(disbelieved(&f, NOW), None);
+        f.retry_at = Some(NOW.plus_ms(25 * 3_600_000));
+        assert!(disbelieved(&f, NOW).unwrap().contains("25 h"));
+        f.retry_at = Some(NOW.plus_ms(-1));
+        assert!(disbelieved(&f, NOW).unwrap().contains("past"));
     }
 }

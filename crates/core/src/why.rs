@@ -53,6 +53,13 @@ pub enum Cause {
         /// Allowed.
         limit: u32,
     },
+    /// Its kind runs as many as it may.
+    KindFull {
+        /// Running now.
+        running: u32,
+        /// Allowed.
+        limit: u32,
+    },
     /// Its queue runs as many as it may.
     QueueFull {
         /// Allowed.
@@ -194,6 +201,11 @@ impl Why {
             Cause::GroupFull { group, running, limit } => {
                 format!(
                     "Group {group} is at its limit: {running} of {limit} running in queue {queue}. Starts when one of them ends.{next}"
+                )
+            }
+            Cause::KindFull { running, limit } => {
+                format!(
+                    "Its kind is at its limit: {running} of {limit} running. Starts when one of them ends.{next}"
                 )
             }
             Cause::QueueFull { limit } => {

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use tidegate_core::{codes, job, slo};
+use tidegate_core::{codes, job, retry, slo};
 
 fn read(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -45,4 +45,9 @@ fn the_table_of_objectives_is_generated_from_the_code_and_its_runbooks_exist() {
     for objective in slo::OBJECTIVES {
         read(&format!("docs/runbooks/{}", objective.runbook));
     }
+}
+
+#[test]
+fn the_tables_of_retries_are_generated_from_the_code() {
+    assert_generated("docs/guides/retries.md", "retries", &retry::table());
 }

@@ -95,7 +95,7 @@ pub mod store {
     pub use tidegate_client::{RemoteGates, RemoteOptions, RemoteStore, Timeouts};
     pub use tidegate_store::{
         Error, Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Schedules, Signals, Store,
-        Upkeep, feed, params,
+        Upkeep, Versions, feed, params,
     };
     #[cfg(feature = "postgres")]
     pub use tidegate_store_postgres::{PgOptions, PgStore};

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
-use tidegate_core::ids::{JobId, KindName};
+use tidegate_core::ids::{EventName, JobId, KindName};
 use tidegate_core::job::Job as JobView;
 use tidegate_core::limits;
+use tidegate_core::payload::Payload;
 use tidegate_core::registry::KindSettings;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
-use tidegate_store::params::{CancelJob, CancelReply, Enqueued};
+use tidegate_store::params::{CancelJob, CancelReply, Enqueued, NewJob};
 use tidegate_store::{MemoryStore, Store};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -366,6 +367,25 @@ impl Tidegate {
         *self.inner.gates.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(keeper));
     }
 
+    /// Says that something happened: every kind that subscribes to it (`on` in the registry) gets a job with this payload, all of them
+    /// in one commit or none. Refused if nobody subscribes.
+    ///
+    /// ```no_run
+    /// # async fn example(tide: tidegate::Tidegate) -> tidegate::Result<()> {
+    /// tide.publish("member.joined", &serde_json::json!({ "member_id": 7 })).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn publish(&self, event: &str, payload: &impl serde::Serialize) -> Result<Vec<Enqueued>> {
+        let kinds = tidegate_store::subscribers(&**self.store(), &EventName::new(event)?).await?;
+        let text = serde_json::to_string(payload)
+            .map_err(|e| Error::new(codes::INVALID_PAYLOAD, format!("the payload cannot be written: {e}")))?;
+        let payload = Payload::from_json_text(text, limits::MAX_PAYLOAD_BYTES)
+            .map_err(|e| Error::new(codes::INVALID_PAYLOAD, e.to_string()))?;
+        let now = self.now();
+        let jobs = kinds.into_iter().map(|kind| NewJob::new(self.mint().job_id(now), kind, payload.clone()));
+        Ok(self.store().enqueue(jobs.collect(), now).await?)
+    }
+
     pub(crate) fn clock(&self) -> Clock {
         self.inner.clock
     }
@@ -403,12 +423,27 @@ impl Tidegate {
     pub(crate) async fn put_kind(&self, name: KindName, settings: KindSettings) -> Result<()> {
         settings.check().map_err(|why| Error::new(codes::INVALID_SETTING, format!("kind {name}: {why}")))?;
         let known = self.store().kinds().await?;
-        if known.iter().any(|k| k.name == name && k.settings == settings) {
+        let known = known.iter().find(|k| k.name == name).map(|k| &k.settings);
+        // What a document of the registry says wins over the handler; a policy by its name means what the registry says.
+        if known.is_some_and(|k| k.managed || *k == following(&settings, k)) {
             return Ok(());
         }
         self.store().ensure_queue(settings.queue.clone(), self.now()).await?;
-        Ok(self.store().put_kind(name, settings).await?)
+        match self.store().put_kind(name, settings).await {
+            // A document came in between.
+            Err(error) if error.code == codes::KIND_MANAGED => Ok(()),
+            done => Ok(done?),
+        }
     }
+}
+
+/// Settings as the registry would keep them: a policy that both name alike is the one that is kept.
+fn following(settings: &KindSettings, kept: &KindSettings) -> KindSettings {
+    let mut settings = settings.clone();
+    if settings.policy.is_some() && settings.policy == kept.policy {
+        settings.retry.clone_from(&kept.retry);
+    }
+    settings
 }
 
 impl fmt::Debug for Tidegate {

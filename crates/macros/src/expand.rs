@@ -22,7 +22,12 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     });
     let attempts =
         given.max_attempts.map(|n| quote!(settings.max_attempts = ::core::option::Option::Some(#n);));
-    let retry = given.retry.map(|name| quote!(settings.retry = ::tidegate::RetryPolicy::named(#name);));
+    let retry = given.retry.map(|name| {
+        quote! {
+            settings.retry = ::tidegate::RetryPolicy::named(#name);
+            settings.policy = ::core::option::Option::Some(#name.into());
+        }
+    });
     let connector = given.connector.map(|name| {
         quote!(settings.connector = ::core::option::Option::Some(::tidegate::ConnectorName::new(#name)?);)
     });

@@ -5,7 +5,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi, ToSchema};
 
 use crate::handlers::{
-    dead, events, gates, jobs, keys, kinds, meta, parks, queues, schedules, work, workers,
+    dead, events, gates, jobs, keys, kinds, meta, parks, publish, queues, registry, schedules, work, workers,
 };
 
 /// One of something, or an array of them.
@@ -32,6 +32,7 @@ pub(crate) enum OneOrMany<T> {
         jobs::enqueue, jobs::search, jobs::get, jobs::why, jobs::dependencies, jobs::cancel, jobs::run_now, jobs::reprioritise,
         queues::list, queues::ensure, queues::get, queues::put, queues::pause, queues::resume, queues::settings,
         kinds::list, kinds::get, kinds::put,
+        registry::get, registry::put, registry::history, registry::version, registry::rollback, registry::refuse,
         parks::list, parks::put, parks::delete, parks::groups, parks::pause_group, parks::resume_group,
         schedules::list, schedules::get, schedules::put, schedules::delete, schedules::pause, schedules::resume,
         schedules::run, schedules::ticks, schedules::next, schedules::backfill,
@@ -41,7 +42,7 @@ pub(crate) enum OneOrMany<T> {
         gates::traces, gates::slo,
         workers::list, workers::announce, workers::leave, workers::drain, workers::orders, workers::put_order,
         workers::delete_order,
-        events::stream,
+        events::stream, publish::publish,
         keys::create, keys::list, keys::revoke,
     ),
     components(schemas(schema::State, schema::Category)),

@@ -15,7 +15,7 @@ use crate::access::Access;
 use crate::app::App;
 use crate::call::{Answer, Call, refusal, short};
 use crate::handlers::{
-    dead, events, gates, jobs, keys, kinds, meta, parks, queues, schedules, work, workers,
+    dead, events, gates, jobs, keys, kinds, meta, parks, publish, queues, registry, schedules, work, workers,
 };
 use crate::{ServerRoles, gate};
 
@@ -70,6 +70,12 @@ routes! {
     GET    "/v1/kinds"                    ALL          => kinds::list;
     GET    "/v1/kinds/{name}"             ALL          => kinds::get;
     PUT    "/v1/kinds/{name}"             SERVE        => kinds::put;
+    GET    "/v1/registry"                 OPERATE      => registry::get;
+    PUT    "/v1/registry"                 OPERATE      => registry::put;
+    GET    "/v1/registry/history"         OPERATE      => registry::history;
+    GET    "/v1/registry/history/{number}" OPERATE     => registry::version;
+    POST   "/v1/registry/rollback"        OPERATE      => registry::rollback;
+    POST   "/v1/registry/refusals"        OPERATE      => registry::refuse;
     GET    "/v1/parks"                    CONTROL      => parks::list;
     PUT    "/v1/parks"                    CONTROL      => parks::put;
     DELETE "/v1/parks"                    CONTROL      => parks::delete;
@@ -113,6 +119,7 @@ routes! {
     POST   "/v1/tenants/{tenant}/erase"   ADMIN        => dead::erase;
     GET    "/v1/totals"                   OPERATE      => dead::totals;
     GET    "/v1/events"                   BROWSE       => events::stream;
+    POST   "/v1/events"                   ENQUEUE      => publish::publish;
     POST   "/v1/keys"                     ADMIN        => keys::create;
     GET    "/v1/keys"                     ADMIN        => keys::list;
     DELETE "/v1/keys/{id}"                ADMIN        => keys::revoke;

@@ -22,6 +22,7 @@ mod scan;
 mod schedules;
 pub(crate) mod send;
 mod times;
+mod versions;
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;

@@ -38,6 +38,11 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0006_dependencies.sql"),
         readable_from: 6,
     },
+    Migration {
+        name: "0007_registry",
+        text: include_str!("../migrations/0007_registry.sql"),
+        readable_from: 7,
+    },
 ];
 
 /// Version of the schema that this program makes.

@@ -4,17 +4,20 @@ use async_trait::async_trait;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName, Seq};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::limits;
-use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::schedule::TickEntry;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::machine::Machine;
 use tidegate_store::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase, Erased, JobQuery,
-    KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve,
-    ScheduleChange, ScheduleView, Settle, Settled, Shelf, Stood, TickQuery, Ticket, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase,
+    Erased, JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered,
+    RefusedDocument, Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, Stood, TickQuery,
+    Ticket, Totals,
 };
-use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep};
+use tidegate_store::{
+    Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
+};
 use tokio::sync::oneshot;
 
 use crate::SqliteStore;
@@ -169,6 +172,29 @@ impl Registry for SqliteStore {
 
     async fn parks(&self) -> Result<Vec<Park>> {
         self.run(Traits::read(), Machine::parks).await
+    }
+}
+
+#[async_trait]
+impl Versions for SqliteStore {
+    async fn apply(&self, apply: Apply) -> Result<Applied> {
+        self.run(Traits::write(1, apply.now), move |m| m.apply(apply)).await
+    }
+
+    async fn refuse(&self, refused: RefusedDocument, now: Timestamp) -> Result<u64> {
+        self.run(Traits::write(1, now), move |m| m.refuse(refused, now)).await
+    }
+
+    async fn registry(&self) -> Result<Document> {
+        self.run(Traits::read(), move |m| m.registry()).await
+    }
+
+    async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>> {
+        self.run(Traits::read(), move |m| m.versions(limit)).await
+    }
+
+    async fn version(&self, number: u64) -> Result<Option<Version>> {
+        self.run(Traits::read(), move |m| m.version(number)).await
     }
 }
 

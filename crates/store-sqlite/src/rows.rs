@@ -13,6 +13,7 @@ mod records;
 mod scan;
 mod schedules;
 mod times;
+mod versions;
 
 use std::fs::OpenOptions;
 use std::io::Read as _;

@@ -19,6 +19,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0002_records.sql"),
     include_str!("../migrations/0003_schedules.sql"),
     include_str!("../migrations/0004_dependencies.sql"),
+    include_str!("../migrations/0005_registry.sql"),
 ];
 
 /// Version of the files this program writes.

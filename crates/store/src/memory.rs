@@ -11,21 +11,22 @@ use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, Seq
 use tidegate_core::job::{DeadLetter, Dependency, Job, Park, ParkScope, Priority, State};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::limits;
-use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::policies::Policies;
+use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 
 use crate::machine::Machine;
 use crate::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase, Erased, JobQuery,
-    KindView, NewJob, Page, QueueView, Record, Recover, Recovered, Report, Resolve, Settle, Settled, Shelf,
-    Ticket, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase,
+    Erased, JobQuery, KindView, NewJob, Page, QueueView, Record, Recover, Recovered, RefusedDocument, Report,
+    Resolve, Settle, Settled, Shelf, Ticket, Totals,
 };
 use crate::rows::{
     BlockedRow, ClaimRows, DoneRow, FlowRows, JobRow, JobRows, KindId, LeaseRow, NameRows, Names, Scanned,
-    ScannedState, ScheduleId, StateRow, Stored, TenantNo, TimeRows, UniqueRow,
+    ScannedState, ScheduleId, StateRow, Stored, TenantNo, TimeRows, UniqueRow, VersionRows,
 };
-use crate::traits::{Jobs, Letters, Records, Registry, Store, Upkeep};
+use crate::traits::{Jobs, Letters, Records, Registry, Store, Upkeep, Versions};
 use crate::{Error, Feed, Result, Signals};
 
 /// Lease numbers of one run.
@@ -54,6 +55,8 @@ pub struct MemoryRows {
     edges_to: BTreeSet<(Seq, Seq)>,
     blocked: BTreeMap<Seq, BlockedRow>,
     kept: HashMap<Seq, Dependency>,
+    policies: Policies,
+    versions: BTreeMap<u64, Version>,
     reserved: i64,
     runs: i64,
 }
@@ -337,6 +340,8 @@ impl NameRows for MemoryRows {
             lanes: self.lanes.iter().map(|(id, k)| (*id, k.clone())).collect(),
             parks: self.parks.values().cloned().collect(),
             starts: self.starts.iter().map(|((id, at), n)| (*id, *at, *n)).collect(),
+            policies: self.policies.clone(),
+            version: self.versions.keys().next_back().copied().unwrap_or(0),
         })
     }
 
@@ -388,6 +393,30 @@ impl NameRows for MemoryRows {
     fn drop_starts(&mut self, queue: QueueId, upto: Timestamp) -> Result<()> {
         self.starts.retain(|(q, at), _| *q != queue || *at > upto);
         Ok(())
+    }
+}
+
+impl VersionRows for MemoryRows {
+    fn put_policies(&mut self, policies: &Policies) -> Result<()> {
+        self.policies = policies.clone();
+        Ok(())
+    }
+
+    fn add_version(&mut self, version: &Version, keep: usize) -> Result<()> {
+        self.versions.insert(version.info.number, version.clone());
+        let alike = self.versions.values().rev().filter(|v| v.info.outcome == version.info.outcome);
+        if let Some(oldest) = alike.map(|v| v.info.number).nth(keep) {
+            self.versions.remove(&oldest);
+        }
+        Ok(())
+    }
+
+    fn versions(&mut self, limit: usize) -> Result<Vec<VersionInfo>> {
+        Ok(self.versions.values().rev().take(limit).map(|v| v.info.clone()).collect())
+    }
+
+    fn version(&mut self, number: u64) -> Result<Option<Version>> {
+        Ok(self.versions.get(&number).cloned())
     }
 }
 
@@ -584,6 +613,29 @@ impl Registry for MemoryStore {
 
     async fn parks(&self) -> Result<Vec<Park>> {
         self.with(Machine::parks)
+    }
+}
+
+#[async_trait]
+impl Versions for MemoryStore {
+    async fn apply(&self, apply: Apply) -> Result<Applied> {
+        self.with(|m| m.apply(apply))
+    }
+
+    async fn refuse(&self, refused: RefusedDocument, now: Timestamp) -> Result<u64> {
+        self.with(|m| m.refuse(refused, now))
+    }
+
+    async fn registry(&self) -> Result<Document> {
+        self.with(|m| m.registry())
+    }
+
+    async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>> {
+        self.with(|m| m.versions(limit))
+    }
+
+    async fn version(&self, number: u64) -> Result<Option<Version>> {
+        self.with(|m| m.version(number))
     }
 }
 

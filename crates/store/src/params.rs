@@ -13,7 +13,7 @@ use tidegate_core::job::{
 };
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
-use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::registry::{Difference, Document, KindSettings, Problem, QueueSettings};
 use tidegate_core::retry::RetryPolicy;
 use tidegate_core::schedule::{
     BackfillRun, Pause, RunOf, ScheduleSettings, ScheduleSpec, TickEntry, WaitingTick,
@@ -413,6 +413,56 @@ pub struct KindView {
     pub name: KindName,
     /// Its settings.
     pub settings: KindSettings,
+}
+
+/// What the registry is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wanted {
+    /// As a document says; what it does not name stays.
+    Document(Box<Document>),
+    /// As it was from this version on.
+    Version(u64),
+}
+
+/// Changes the registry, all of it or nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Apply {
+    /// What it is to be.
+    pub wanted: Wanted,
+    /// Who says so.
+    pub by: String,
+    /// Where the document came from.
+    pub source: String,
+    /// Only say what would change.
+    pub dry_run: bool,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Applied {
+    /// The version that was made; `None` if nothing was changed.
+    pub version: Option<u64>,
+    /// What differs, or would.
+    pub changes: Vec<Difference>,
+    /// Entries of the document that were as wanted.
+    pub unchanged: u64,
+    /// Queues and kinds that the document does not name.
+    pub left_alone: u64,
+}
+
+/// A document that was refused, for the history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedDocument {
+    /// Who sent it.
+    pub by: String,
+    /// Where it came from.
+    pub source: String,
+    /// Hash of its text.
+    pub hash: String,
+    /// What was wrong with it.
+    pub problems: Vec<Problem>,
 }
 
 /// Recover a dead letter as a new job.

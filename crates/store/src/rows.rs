@@ -13,7 +13,8 @@ use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::leases::Lease;
 pub use tidegate_core::leases::{KindId, TenantNo};
 use tidegate_core::payload::Payload;
-use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::policies::Policies;
+use tidegate_core::registry::{KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::retry::RetryPolicy;
 pub use tidegate_core::schedule::RunOf;
 use tidegate_core::schedule::{ScheduleSpec, ScheduleState, TickEntry};
@@ -275,6 +276,10 @@ pub struct Names {
     pub parks: Vec<Park>,
     /// Starts in the windows of limiters, oldest first for each queue.
     pub starts: Vec<(QueueId, Timestamp, u32)>,
+    /// Retry policies of the registry.
+    pub policies: Policies,
+    /// Last number in the registry's history; 0 if there is none.
+    pub version: u64,
 }
 
 /// Rows that an operation is about to read one by one.
@@ -476,7 +481,19 @@ pub trait ScheduleRows {
     fn ticks(&mut self, id: ScheduleId, before: u64, limit: usize) -> Result<Vec<TickEntry>>;
 }
 
-/// All rows of a store.
-pub trait Rows: JobRows + TimeRows + ClaimRows + NameRows + ScheduleRows + FlowRows {}
+/// Rows of the registry's history.
+pub trait VersionRows {
+    /// Writes the retry policies.
+    fn put_policies(&mut self, policies: &Policies) -> Result<()>;
+    /// Adds a version, and forgets the oldest with the same outcome so that `keep` are left.
+    fn add_version(&mut self, version: &Version, keep: usize) -> Result<()>;
+    /// The newest versions, newest first.
+    fn versions(&mut self, limit: usize) -> Result<Vec<VersionInfo>>;
+    /// A version with its document.
+    fn version(&mut self, number: u64) -> Result<Option<Version>>;
+}
 
-impl<T: JobRows + TimeRows + ClaimRows + NameRows + ScheduleRows + FlowRows> Rows for T {}
+/// All rows of a store.
+pub trait Rows: JobRows + TimeRows + ClaimRows + NameRows + ScheduleRows + FlowRows + VersionRows {}
+
+impl<T: JobRows + TimeRows + ClaimRows + NameRows + ScheduleRows + FlowRows + VersionRows> Rows for T {}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
-use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::schedule::TickEntry;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
@@ -13,9 +13,10 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase, Erased, JobQuery,
-    KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve,
-    ScheduleChange, ScheduleView, Settle, Settled, Shelf, Stood, TickQuery, Ticket, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase,
+    Erased, JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered,
+    RefusedDocument, Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, Stood, TickQuery,
+    Ticket, Totals,
 };
 use crate::{Feed, Result, Signals};
 
@@ -86,6 +87,22 @@ pub trait Registry: Send + Sync {
     async fn unpark(&self, scope: ParkScope, by: String, now: Timestamp) -> Result<bool>;
     /// All parks.
     async fn parks(&self) -> Result<Vec<Park>>;
+}
+
+/// The registry as a whole, and its history.
+#[async_trait]
+pub trait Versions: Send + Sync {
+    /// Changes queues, kinds and policies in one step, and keeps a version of what the registry is from then on. If
+    /// anything is wrong, nothing changes.
+    async fn apply(&self, apply: Apply) -> Result<Applied>;
+    /// Keeps in the history that a document was refused. Returns its number.
+    async fn refuse(&self, refused: RefusedDocument, now: Timestamp) -> Result<u64>;
+    /// Queues, kinds and policies as they are.
+    async fn registry(&self) -> Result<Document>;
+    /// The newest versions, newest first.
+    async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>>;
+    /// A version with its document.
+    async fn version(&self, number: u64) -> Result<Option<Version>>;
 }
 
 /// Dead letters. Listing them is a search for dead jobs.
@@ -160,7 +177,7 @@ pub(crate) async fn sleep_until(at: Option<Instant>) {
 
 /// A whole store.
 #[async_trait]
-pub trait Store: Jobs + Registry + Letters + Schedules + Upkeep + Records {
+pub trait Store: Jobs + Registry + Versions + Letters + Schedules + Upkeep + Records {
     /// Where the store signals work and cancels.
     fn signals(&self) -> &Signals;
     /// What happened to jobs.

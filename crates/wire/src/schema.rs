@@ -329,6 +329,9 @@ pub struct QueueSettings {
     /// Retry policy where neither the job, its kind nor the failure's category has one.
     #[schema(required = false)]
     pub retry: RetryPolicy,
+    /// Name of that policy: `retry` follows it when the registry changes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
 }
 
 /// Settings of a kind. What is not given has its default.
@@ -351,8 +354,37 @@ pub struct KindSettings {
     pub max_attempts: Option<u32>,
     /// Its own retry policy; wins over the categories'.
     pub retry: Option<RetryPolicy>,
+    /// Name of that policy: `retry` follows it when the registry changes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     /// The API its jobs call.
     pub connector: Option<String>,
+    /// Its jobs running at a time, over all workers and queues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// What is kept of its completed and cancelled jobs, if that is less than its queue keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Retention>,
+    /// What its payloads must look like: JSON Schema, as far as `docs/guides/registry.md` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub schema: Option<serde_json::Value>,
+    /// Events that enqueue it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<String>,
+    /// Categories of its failures by their code.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub failures: std::collections::BTreeMap<String, Category>,
+    /// Names of alerts that watch it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alerts: Vec<String>,
+    /// When it runs by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub schedule: Option<serde_json::Value>,
+    /// A document describes it: a handler that registers itself leaves it as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub managed: bool,
 }
 
 names!(

@@ -85,6 +85,13 @@ pub enum Cause {
         /// Allowed.
         limit: u32,
     },
+    /// Its kind runs as many as it may.
+    KindFull {
+        /// Running now.
+        running: u32,
+        /// Allowed.
+        limit: u32,
+    },
     /// Its queue runs as many as it may.
     QueueFull {
         /// Allowed.
@@ -185,6 +192,7 @@ impl From<why::Cause> for Cause {
             C::Snoozed { reason, times } => Self::Snoozed { reason, times },
             C::Parked { parks } => Self::Parked { parks: parks.into_iter().map(Into::into).collect() },
             C::GroupFull { group, running, limit } => Self::GroupFull { group, running, limit },
+            C::KindFull { running, limit } => Self::KindFull { running, limit },
             C::QueueFull { limit } => Self::QueueFull { limit },
             C::Limited { limiter, free_at } => Self::Limited { limiter, free_at: Time(free_at) },
             C::Suspect { lone_stalls } => Self::Suspect { lone_stalls },
@@ -213,6 +221,7 @@ impl TryFrom<Cause> for why::Cause {
                 Self::Parked { parks: parks.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()? }
             }
             C::GroupFull { group, running, limit } => Self::GroupFull { group, running, limit },
+            C::KindFull { running, limit } => Self::KindFull { running, limit },
             C::QueueFull { limit } => Self::QueueFull { limit },
             C::Limited { limiter, free_at } => Self::Limited { limiter, free_at: free_at.0 },
             C::Suspect { lone_stalls } => Self::Suspect { lone_stalls },

@@ -152,6 +152,7 @@ fn apply(args: &SetArgs, mut settings: KindSettings) -> Result<KindSettings> {
     }
     if let Some(text) = &args.retry {
         settings.retry = if text == "inherit" { None } else { Some(policy(text)?) };
+        settings.policy = settings.retry.is_some().then(|| text.clone());
     }
     settings.check().map_err(|e| Failure::new(codes::INVALID_SETTING, e))?;
     Ok(settings)

@@ -276,6 +276,7 @@ fn apply(args: &SetArgs, mut settings: QueueSettings) -> Result<QueueSettings> {
     }
     if let Some(t) = &args.retry {
         settings.retry = policy(t)?;
+        settings.policy = Some(t.clone());
     }
     settings.check().map_err(|e| Failure::new(codes::INVALID_SETTING, e))?;
     Ok(settings)
@@ -305,7 +306,7 @@ fn changes(before: &QueueSettings, after: &QueueSettings) -> Vec<String> {
             ("weight", s.weight.to_string()),
             ("max wait", Millis(s.max_wait_ms).to_string()),
             ("retention", format!("{} jobs or {}", grouped(s.retention.count), Millis(s.retention.age_ms))),
-            ("retry", retry_text(&s.retry)),
+            ("retry", s.policy.clone().unwrap_or_else(|| retry_text(&s.retry))),
         ]
     };
     let pairs = parts(before).into_iter().zip(parts(after));

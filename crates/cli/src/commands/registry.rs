@@ -1,18 +1,20 @@
-//! `tidegate registry`: queues and kinds as one document, to keep beside the code and to carry from one store to
-//! another. Applying a document adds and changes what it names and leaves everything else alone.
+//! `tidegate registry`: queues, kinds and retry policies as one document, to keep beside the code and to carry from one store
+//! to another. Applying a document adds and changes what it names and leaves everything else alone.
 
-use std::collections::BTreeMap;
+mod file;
+mod history;
+
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tidegate_core::codes;
-use tidegate_core::ids::{KindName, QueueName};
-use tidegate_core::registry::{KindSettings, QueueSettings};
-use tidegate_store::Store;
+use tidegate_core::policies::Policies;
+use tidegate_core::registry::{Document, written};
+use tidegate_store::params::{Applied, Apply, Wanted};
 
+pub(crate) use self::file::{Loaded, format_of, load, text_of};
 use crate::config::Config;
 use crate::data;
 use crate::error::{Failure, Result};
@@ -22,13 +24,24 @@ use crate::parse;
 /// Commands on the registry.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RegistryCommand {
-    /// Print queues and kinds as TOML or JSON; settings that are the defaults are left out
+    /// Check a document and name every mistake with its place; no store is needed
+    #[command(after_help = "Examples:
+  tidegate registry validate registry.toml
+  tidegate registry validate examples/communities/registry.toml --json")]
+    Validate(FileArgs),
+    /// Print queues, kinds and policies as TOML or JSON; settings that are the defaults are left out
     #[command(after_help = "Examples:
   tidegate registry show > registry.toml
   tidegate registry show invoice.send
+  tidegate registry show --file registry.toml --json
   tidegate registry show --format json --full")]
     Show(ShowArgs),
-    /// Add and change the queues and kinds that a file names; what it does not name stays
+    /// Show what applying a document would change
+    #[command(after_help = "Examples:
+  tidegate registry diff registry.toml
+  tidegate registry diff registry.toml --json")]
+    Diff(FileArgs),
+    /// Add and change the queues, kinds and policies that a file names; what it does not name stays
     #[command(after_help = "Examples:
   tidegate registry apply registry.toml --dry-run
   tidegate registry apply registry.toml
@@ -36,12 +49,23 @@ pub(crate) enum RegistryCommand {
 A file looks like this:
   [queues.billing]
   concurrency = 50
-  limiter = { max = 30, per_ms = 1000 }
+  limiter = { max = 30, per = \"1s\" }
 
   [kinds.\"invoice.send\"]
   queue = \"billing\"
-  timeout_ms = 30000")]
+  timeout = \"30s\"
+  schema = { type = \"object\", required = [\"order\"], properties = { order = { type = \"integer\" } } }")]
     Apply(ApplyArgs),
+    /// List what was applied and refused, newest first
+    #[command(after_help = "Examples:
+  tidegate registry history
+  tidegate registry history --limit 5 --json")]
+    History(HistoryArgs),
+    /// Make the registry what it was from a version on
+    #[command(after_help = "Examples:
+  tidegate registry rollback 7 --dry-run
+  tidegate registry rollback 7")]
+    Rollback(RollbackArgs),
 }
 
 /// How a document is written.
@@ -51,12 +75,22 @@ enum Format {
     Json,
 }
 
+/// A document.
+#[derive(Debug, Args)]
+pub(crate) struct FileArgs {
+    /// TOML or JSON (by its ending); `-` reads TOML from standard input
+    file: PathBuf,
+}
+
 /// Arguments of `registry show`.
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
     /// Only queues and kinds of these names
     #[arg(value_name = "NAME")]
     names: Vec<String>,
+    /// Show this document instead of what the store has
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
     /// toml or json
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "toml", hide_possible_values = true)]
     format: Format,
@@ -75,256 +109,160 @@ pub(crate) struct ApplyArgs {
     dry_run: bool,
 }
 
-/// Queues and kinds.
-#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Document {
-    queues: BTreeMap<QueueName, QueueSettings>,
-    kinds: BTreeMap<KindName, KindSettings>,
+/// Arguments of `registry history`.
+#[derive(Debug, Args)]
+pub(crate) struct HistoryArgs {
+    /// Most versions to list
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: u32,
+}
+
+/// Arguments of `registry rollback`.
+#[derive(Debug, Args)]
+pub(crate) struct RollbackArgs {
+    /// The version, as `registry history` numbers it
+    version: u64,
+    /// Show what would change and do nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// Runs a command on the registry.
 pub(crate) async fn run(command: RegistryCommand, config: &Config, output: &Output) -> Result<()> {
     match command {
+        RegistryCommand::Validate(args) => validate(&args, output),
         RegistryCommand::Show(args) => show(&args, config, output).await,
+        RegistryCommand::Diff(args) => {
+            apply(&ApplyArgs { file: args.file, dry_run: true }, config, output).await
+        }
         RegistryCommand::Apply(args) => apply(&args, config, output).await,
+        RegistryCommand::History(args) => history::list(args.limit, config, output).await,
+        RegistryCommand::Rollback(args) => rollback(&args, config, output).await,
     }
 }
 
-async fn stored(store: &dyn Store) -> Result<Document> {
-    Ok(Document {
-        queues: store.settings().await?.into_iter().collect(),
-        kinds: store.kinds().await?.into_iter().map(|k| (k.name, k.settings)).collect(),
+fn validate(args: &FileArgs, output: &Output) -> Result<()> {
+    let Loaded { document, .. } = load(&args.file)?;
+    // What it names must be in it: there is no store to look at.
+    let problems = document.misplaced(|_| false, &Policies::default());
+    if !problems.is_empty() {
+        return Err(file::refused(&args.file, &problems));
+    }
+    let (queues, kinds) = (document.queues.len() as u64, document.kinds.len() as u64);
+    let value = json!({ "valid": true, "queues": queues, "kinds": kinds, "hash": document.hash() });
+    output.answer(&value, || {
+        format!("{} is right: {}, {}.", args.file.display(), plural(queues, "queue"), plural(kinds, "kind"))
     })
 }
 
 async fn show(args: &ShowArgs, config: &Config, output: &Output) -> Result<()> {
-    let data = data::existing(config).await?;
-    let mut document = stored(&*data.store).await?;
-    data.close().await?;
+    let mut document = if let Some(file) = &args.file {
+        load(file)?.document
+    } else {
+        let data = data::existing(config).await?;
+        let document = data.store.registry().await?;
+        data.close().await?;
+        document
+    };
     if !args.names.is_empty() {
-        let wanted = |name: &str| args.names.iter().any(|n| n == name);
-        let known = |name: &String| {
-            document.queues.keys().any(|q| q.as_str() == name)
-                || document.kinds.keys().any(|k| k.as_str() == name)
-        };
-        if let Some(unknown) = args.names.iter().find(|n| !known(n)) {
-            let shown: String = unknown.chars().take(60).collect();
-            return Err(Failure::new(codes::UNKNOWN_KIND, format!("there is no queue or kind {shown:?}"))
-                .hint("`tidegate queues ls` and `tidegate kinds ls` list them"));
-        }
-        document.queues.retain(|name, _| wanted(name.as_str()));
-        document.kinds.retain(|name, _| wanted(name.as_str()));
+        only(&mut document, &args.names)?;
     }
-    let value = written(&document, args.full)?;
+    let value = written(&document, args.full);
     if output.json || args.format == Format::Json {
         return print(&(serde_json::to_string_pretty(&value)? + "\n"));
     }
-    let text = toml::to_string_pretty(&value)
-        .map_err(|e| Failure::new(codes::INTERNAL, format!("could not be written as TOML: {e}")))?;
+    let text = toml::to_string_pretty(&value).map_err(|e| {
+        Failure::new(codes::INVALID_REQUEST, format!("it cannot be written as TOML: {e}"))
+            .hint("a schema that says `null` can be written as JSON: --format json")
+    })?;
     print(if text.is_empty() { "# No queues and no kinds.\n" } else { &text })
 }
 
-/// The document as it is written: nothing where there is nothing, and without defaults unless asked for.
-fn written(document: &Document, full: bool) -> Result<Value> {
-    let mut queues = Map::new();
-    for (name, settings) in &document.queues {
-        let usual = serde_json::to_value(QueueSettings::default())?;
-        queues.insert(name.to_string(), said(serde_json::to_value(settings)?, (!full).then_some(&usual)));
-    }
-    let mut kinds = Map::new();
-    for (name, settings) in &document.kinds {
-        let mut usual = serde_json::to_value(KindSettings::new(settings.queue.clone()))?;
-        // A kind is not one without its queue.
-        usual["queue"] = Value::Null;
-        kinds.insert(name.to_string(), said(serde_json::to_value(settings)?, (!full).then_some(&usual)));
-    }
-    let mut whole = Map::new();
-    whole.extend(
-        [("queues", queues), ("kinds", kinds)]
-            .into_iter()
-            .filter(|(_, m)| !m.is_empty())
-            .map(|(k, m)| (k.to_owned(), m.into())),
-    );
-    Ok(whole.into())
-}
-
-/// The fields that say something.
-fn said(settings: Value, usual: Option<&Value>) -> Value {
-    let Value::Object(fields) = settings else { return settings };
-    let keep = |(name, value): &(String, Value)| {
-        !value.is_null() && usual.is_none_or(|u| u[name.as_str()] != *value)
+/// Leaves the queues and kinds of these names.
+fn only(document: &mut Document, names: &[String]) -> Result<()> {
+    let wanted = |name: &str| names.iter().any(|n| n == name);
+    let known = |name: &String| {
+        document.queues.keys().any(|q| q.as_str() == name)
+            || document.kinds.keys().any(|k| k.as_str() == name)
     };
-    Value::Object(fields.into_iter().filter(keep).map(|(k, v)| (k, without_nulls(v))).collect())
-}
-
-/// TOML has no null.
-fn without_nulls(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => Value::Object(
-            fields.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k, without_nulls(v))).collect(),
-        ),
-        other => other,
+    if let Some(unknown) = names.iter().find(|n| !known(n)) {
+        let shown: String = unknown.chars().take(60).collect();
+        return Err(Failure::new(codes::UNKNOWN_KIND, format!("there is no queue or kind {shown:?}"))
+            .hint("`tidegate queues ls` and `tidegate kinds ls` list them"));
     }
-}
-
-/// One queue or kind that is not as the document wants it.
-#[derive(Debug, Serialize)]
-struct Difference {
-    what: &'static str,
-    name: String,
-    change: &'static str,
-    /// What differs, as (field, now, wanted).
-    fields: Vec<(String, Value, Value)>,
+    document.queues.retain(|name, _| wanted(name.as_str()));
+    document.kinds.retain(|name, _| wanted(name.as_str()));
+    document.policies = Policies::default();
+    Ok(())
 }
 
 async fn apply(args: &ApplyArgs, config: &Config, output: &Output) -> Result<()> {
     // Everything is read before a store is made, so a mistake leaves nothing behind.
-    let wanted = read(&args.file)?;
+    let Loaded { document, .. } = load(&args.file)?;
     let data =
         if args.dry_run { data::existing(config).await? } else { data::open_or_create(config).await? };
-    let there = stored(&*data.store).await?;
-    check(&wanted, &there)?;
-    let differences = differences(&there, &wanted)?;
-    if !args.dry_run {
-        write(&*data.store, &wanted, &there).await?;
-    }
+    let apply = Apply {
+        wanted: Wanted::Document(Box::new(document)),
+        by: who(),
+        source: args.file.display().to_string(),
+        dry_run: args.dry_run,
+        now: parse::now(),
+    };
+    let applied = data.store.apply(apply).await;
     data.close().await?;
-    let same = wanted.queues.len() + wanted.kinds.len() - differences.len();
-    let alone = there.queues.keys().filter(|q| !wanted.queues.contains_key(*q)).count()
-        + there.kinds.keys().filter(|k| !wanted.kinds.contains_key(*k)).count();
-    let value =
-        json!({ "dry_run": args.dry_run, "changes": differences, "unchanged": same, "left_alone": alone });
+    say(&applied.map_err(|e| file::nothing_changed(e.into()))?, args.dry_run, output)
+}
+
+async fn rollback(args: &RollbackArgs, config: &Config, output: &Output) -> Result<()> {
+    let data = data::existing(config).await?;
+    let apply = Apply {
+        wanted: Wanted::Version(args.version),
+        by: who(),
+        source: format!("rollback to {}", args.version),
+        dry_run: args.dry_run,
+        now: parse::now(),
+    };
+    let applied = data.store.apply(apply).await;
+    data.close().await?;
+    say(&applied.map_err(|e| file::nothing_changed(e.into()))?, args.dry_run, output)
+}
+
+/// Who changes it, as the system knows them.
+pub(crate) fn who() -> String {
+    let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();
+    if user.is_empty() { "command line".into() } else { user }
+}
+
+fn say(applied: &Applied, dry_run: bool, output: &Output) -> Result<()> {
+    let value = json!({
+        "dry_run": dry_run,
+        "version": applied.version,
+        "changes": applied.changes,
+        "unchanged": applied.unchanged,
+        "left_alone": applied.left_alone,
+    });
     output.answer(&value, || {
         let mut text = String::new();
-        for difference in &differences {
-            let _ = writeln!(text, "{} {} {}", difference.change, difference.what, difference.name);
+        for difference in &applied.changes {
+            let _ = writeln!(text, "{} {} {}", difference.change.as_str(), difference.what, difference.name);
             for (field, now, then) in &difference.fields {
                 let _ = writeln!(text, "    {field}: {} → {}", shown(now), shown(then));
             }
         }
-        let done = if args.dry_run { "would change; nothing was changed" } else { "changed" };
-        let _ =
-            write!(text, "{} {done}", plural(differences.len() as u64, "entry").replace("entrys", "entries"));
-        let _ =
-            write!(text, "; {same} as wanted; {alone} in the store that the file does not name, left alone.");
+        let done = if dry_run { "would change; nothing was changed" } else { "changed" };
+        let entries = plural(applied.changes.len() as u64, "entry").replace("entrys", "entries");
+        let _ = write!(
+            text,
+            "{entries} {done}; {} as wanted; {} in the store that the document does not name, left alone.",
+            applied.unchanged, applied.left_alone
+        );
+        if let Some(version) = applied.version {
+            let _ = write!(text, " This is version {version}.");
+        }
         text
     })
 }
 
 fn shown(value: &Value) -> String {
     if value.is_null() { "–".into() } else { clean(&value.to_string()) }
-}
-
-fn read(file: &Path) -> Result<Document> {
-    let shown = file.display();
-    let text = if file == Path::new("-") {
-        std::io::read_to_string(std::io::stdin())
-    } else {
-        std::fs::read_to_string(file)
-    };
-    let text = text.map_err(|e| {
-        Failure::new(codes::INVALID_REQUEST, format!("{shown} could not be read: {e}")).hint("check the path")
-    })?;
-    let refuse = |line: usize, what: &str| {
-        Failure::new(codes::INVALID_SETTING, format!("{shown}:{line}: {}", clean(what)))
-            .detail("nothing was changed")
-            .hint("`tidegate registry show` prints a document that is right")
-    };
-    if file.extension().is_some_and(|e| e.eq_ignore_ascii_case("json")) {
-        return serde_json::from_str(&text).map_err(|e| refuse(e.line(), &e.to_string()));
-    }
-    toml::from_str(&text).map_err(|e| {
-        let at = e.span().map_or(0, |s| s.start);
-        refuse(text.bytes().take(at).filter(|b| *b == b'\n').count() + 1, e.message())
-    })
-}
-
-/// Everything must be acceptable before anything is written.
-fn check(wanted: &Document, there: &Document) -> Result<()> {
-    let refuse = |what: String| Failure::new(codes::INVALID_SETTING, what).detail("nothing was changed");
-    for (name, settings) in &wanted.queues {
-        settings.check().map_err(|e| refuse(format!("queue {name}: {e}")))?;
-    }
-    for (name, settings) in &wanted.kinds {
-        settings.check().map_err(|e| refuse(format!("kind {name}: {e}")))?;
-        if !wanted.queues.contains_key(&settings.queue) && !there.queues.contains_key(&settings.queue) {
-            return Err(Failure::new(
-                codes::UNKNOWN_QUEUE,
-                format!("kind {name}: there is no queue {}", settings.queue),
-            )
-            .detail("nothing was changed")
-            .hint(format!("add [queues.{}] to the file, even if it is empty", settings.queue)));
-        }
-    }
-    Ok(())
-}
-
-fn differences(there: &Document, wanted: &Document) -> Result<Vec<Difference>> {
-    let mut all = vec![];
-    for (name, settings) in &wanted.queues {
-        let now = there.queues.get(name).map(serde_json::to_value).transpose()?;
-        all.extend(difference("queue", name.as_str(), now, &serde_json::to_value(settings)?));
-    }
-    for (name, settings) in &wanted.kinds {
-        let now = there.kinds.get(name).map(serde_json::to_value).transpose()?;
-        all.extend(difference("kind", name.as_str(), now, &serde_json::to_value(settings)?));
-    }
-    Ok(all)
-}
-
-fn difference(what: &'static str, name: &str, now: Option<Value>, then: &Value) -> Option<Difference> {
-    let change = if now.is_some() { "change" } else { "add" };
-    let now = now.unwrap_or_else(|| json!({}));
-    let fields = then.as_object()?.iter();
-    let fields: Vec<_> = fields
-        .filter(|(field, value)| now[field.as_str()] != **value)
-        .map(|(field, value)| (field.clone(), now[field.as_str()].clone(), value.clone()))
-        .collect();
-    let added = change == "add";
-    (added || !fields.is_empty()).then(|| Difference {
-        what,
-        name: name.to_owned(),
-        change,
-        fields: if added { vec![] } else { fields },
-    })
-}
-
-async fn write(store: &dyn Store, wanted: &Document, there: &Document) -> Result<()> {
-    for (name, settings) in &wanted.queues {
-        if there.queues.get(name) != Some(settings) {
-            store.put_queue(name.clone(), settings.clone(), parse::now()).await?;
-        }
-    }
-    for (name, settings) in &wanted.kinds {
-        if there.kinds.get(name) != Some(settings) {
-            store.put_kind(name.clone(), settings.clone()).await?;
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_shown_can_be_applied_again() {
-        let text = "[queues.billing]\nconcurrency = 5\nlimiter = { max = 30, per_ms = 1000 }\n\n[kinds.\"invoice.send\"]\nqueue = \"billing\"\nmax_attempts = 3\n";
-        let document: Document = toml::from_str(text).unwrap();
-        for full in [false, true] {
-            let shown = toml::to_string_pretty(&written(&document, full).unwrap()).unwrap();
-            assert_eq!(toml::from_str::<Document>(&shown).unwrap(), document, "{shown}");
-            assert_eq!(shown.contains("weight"), full, "{shown}");
-        }
-    }
-
-    #[test]
-    fn only_what_differs_is_a_change() {
-        let there: Document = toml::from_str("[queues.a]\n[queues.b]\nweight = 2\n").unwrap();
-        let wanted: Document = toml::from_str("[queues.a]\n[queues.b]\nweight = 3\n[queues.c]\n").unwrap();
-        let found = differences(&there, &wanted).unwrap();
-        let said: Vec<_> = found.iter().map(|d| (d.change, d.name.as_str(), d.fields.len())).collect();
-        assert_eq!(said, [("change", "b", 1), ("add", "c", 0)]);
-    }
 }

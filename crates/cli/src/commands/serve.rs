@@ -1,5 +1,7 @@
 //! `tidegate serve`: a store behind an HTTP API, for any number of programs in any language.
 
+mod reload;
+
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,6 +44,9 @@ pub(crate) struct ServeArgs {
     /// Time that requests have to finish at shutdown [default: 10s]
     #[arg(long, value_name = "SPAN")]
     drain: Option<String>,
+    /// Apply this registry at start, and again when the file changes or on SIGHUP
+    #[arg(long, value_name = "FILE")]
+    registry: Option<String>,
     #[command(flatten)]
     at: super::gates::At,
 }
@@ -54,6 +59,7 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
     config.flag("server.tls_cert", "--tls-cert", args.tls_cert.as_deref())?;
     config.flag("server.tls_key", "--tls-key", args.tls_key.as_deref())?;
     config.flag("server.drain", "--drain", args.drain.as_deref())?;
+    config.flag("server.registry", "--registry", args.registry.as_deref())?;
     let mut options = options(&config)?;
     if let Target::Remote(url) = data::target(&config)? {
         return Err(Failure::new(codes::INVALID_REQUEST, format!("{url} is a server already"))
@@ -68,6 +74,13 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
     }
     let gates = options.gates.clone();
     let data = data::open_serving(&config, known).await?;
+    let mut reload = match config.text("server.registry") {
+        Some(file) => Some(reload::Reload::new(PathBuf::from(file), data.store.clone())?),
+        None => None,
+    };
+    if let Some(reload) = &mut reload {
+        reload.once(reload::Because::Start).await;
+    }
     let server = Server::bind(data.store.clone(), options).await?;
     let url = format!("{scheme}://{}", reachable(server.addr()));
     greet(&url, &data.target, &*data.store, &config, output).await?;
@@ -78,9 +91,11 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
     let mut serving = std::pin::pin!(serving);
     let announcing = announce(data.store.clone(), url, stop.clone());
     let mut announcing = std::pin::pin!(announcing);
+    let mut reloading = std::pin::pin!(reload::run(reload));
     tokio::select! {
         () = &mut serving => {}
         () = &mut announcing => {}
+        () = &mut reloading => {}
         () = signals.next() => output.note("Stopping: requests under way may finish. Again: now."),
     }
     stop.send_replace(true);

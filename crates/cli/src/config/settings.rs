@@ -143,6 +143,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         help: "time that requests have to finish at shutdown",
     },
     Setting {
+        key: "server.registry",
+        holds: Holds::Path,
+        default: None,
+        env: &["TIDEGATE_REGISTRY"],
+        help: "queues, kinds and policies, TOML or JSON, that `serve` applies at start and when the file changes: docs/guides/registry.md",
+    },
+    Setting {
         key: "worker.name",
         holds: Holds::Text,
         default: None,

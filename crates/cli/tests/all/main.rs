@@ -13,6 +13,7 @@ mod many;
 mod ops;
 mod postgres;
 mod refusals;
+mod registry;
 mod schedules;
 mod server;
 mod work;

@@ -10,18 +10,18 @@ use tidegate_conformance::kit::START;
 use tidegate_conformance::{Differs, Harness};
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
-use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::schedule::TickEntry;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_server::{Clock, ServerRoles};
 use tidegate_store::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
-    ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased,
+    JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, RefusedDocument,
+    Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
 };
 use tidegate_store::{
-    Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Schedules, Signals, Store, Upkeep,
+    Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
 };
 
 /// A remote store whose server lives by the time of whoever calls.
@@ -120,6 +120,29 @@ impl Registry for Timed {
     }
     async fn parks(&self) -> Result<Vec<Park>> {
         self.remote.parks().await
+    }
+}
+
+#[async_trait]
+impl Versions for Timed {
+    async fn apply(&self, apply: Apply) -> Result<Applied> {
+        self.at(apply.now).apply(apply).await
+    }
+
+    async fn refuse(&self, refused: RefusedDocument, now: Timestamp) -> Result<u64> {
+        self.at(now).refuse(refused, now).await
+    }
+
+    async fn registry(&self) -> Result<Document> {
+        self.remote.registry().await
+    }
+
+    async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>> {
+        self.remote.versions(limit).await
+    }
+
+    async fn version(&self, number: u64) -> Result<Option<Version>> {
+        self.remote.version(number).await
     }
 }
 

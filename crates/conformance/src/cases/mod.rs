@@ -16,6 +16,7 @@ pub mod order;
 pub mod outcomes;
 pub mod parks;
 pub mod records;
+pub mod registry;
 pub mod schedules;
 pub mod search;
 pub mod stalls;

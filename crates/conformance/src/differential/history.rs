@@ -170,6 +170,10 @@ impl History {
         s.max_attempts = self.dice.one_in(4).then(|| self.dice.below(5) as u32);
         s.retry = self.dice.one_in(4).then(|| at_once(3));
         s.connector = self.dice.one_in(2).then(|| connector("api"));
+        s.concurrency = self.dice.one_in(4).then(|| 1 + self.dice.below(3) as u32);
+        let dice = &mut self.dice;
+        s.retention =
+            dice.one_in(4).then(|| Retention { count: dice.below(20), age_ms: dice.below(100_000) as i64 });
         s
     }
 

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, ScheduleName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, Dependency, Park, ParkScope, State};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
-use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::policies::Policies;
+use tidegate_core::registry::{KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::schedule::{ScheduleSpec, ScheduleState, TickEntry};
 use tidegate_core::time::Timestamp;
 use tidegate_store::Result;
@@ -15,6 +16,7 @@ use tidegate_store::memory::MemoryRows;
 use tidegate_store::rows::{
     BlockedRow, ClaimRows, DoneRow, FlowRows, JobRow, JobRows, KindId, LeaseRow, LookUps, NameRows, Names,
     Reads, Scanned, ScheduleId, ScheduleRow, ScheduleRows, StateRow, TenantNo, TimeRows, UniqueRow,
+    VersionRows,
 };
 
 use crate::kit::START;
@@ -426,5 +428,23 @@ impl ScheduleRows for FarRows {
 
     fn ticks(&mut self, id: ScheduleId, before: u64, limit: usize) -> Result<Vec<TickEntry>> {
         self.read(&[]).rows.ticks(id, before, limit)
+    }
+}
+
+impl VersionRows for FarRows {
+    fn put_policies(&mut self, policies: &Policies) -> Result<()> {
+        self.write().rows.put_policies(policies)
+    }
+
+    fn add_version(&mut self, version: &Version, keep: usize) -> Result<()> {
+        self.write().rows.add_version(version, keep)
+    }
+
+    fn versions(&mut self, limit: usize) -> Result<Vec<VersionInfo>> {
+        self.read(&[]).rows.versions(limit)
+    }
+
+    fn version(&mut self, number: u64) -> Result<Option<Version>> {
+        self.read(&[]).rows.version(number)
     }
 }

@@ -4,17 +4,20 @@ use async_trait::async_trait;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName, Seq};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::limits;
-use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::schedule::TickEntry;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::machine::Machine;
 use tidegate_store::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase, Erased, JobQuery,
-    KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve,
-    ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery, Ticket, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase,
+    Erased, JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered,
+    RefusedDocument, Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery,
+    Ticket, Totals,
 };
-use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep};
+use tidegate_store::{
+    Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
+};
 
 use super::Flock;
 
@@ -150,6 +153,29 @@ impl Registry for Flock {
 
     async fn parks(&self) -> Result<Vec<Park>> {
         self.with(None, 0, |m, _| m.parks())
+    }
+}
+
+#[async_trait]
+impl Versions for Flock {
+    async fn apply(&self, apply: Apply) -> Result<Applied> {
+        self.with(Some(apply.now), 1, |m, now| m.apply(Apply { now, ..apply }))
+    }
+
+    async fn refuse(&self, refused: RefusedDocument, now: Timestamp) -> Result<u64> {
+        self.with(Some(now), 0, |m, now| m.refuse(refused, now))
+    }
+
+    async fn registry(&self) -> Result<Document> {
+        self.with(None, 0, |m, _| m.registry())
+    }
+
+    async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>> {
+        self.with(None, 1, |m, _| m.versions(limit))
+    }
+
+    async fn version(&self, number: u64) -> Result<Option<Version>> {
+        self.with(None, 1, |m, _| m.version(number))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The suites over every store. One program: each further one costs a build and a link of its own.
 
 mod common;
+mod communities;
 mod differential;
 mod flock;
 mod memory;
@@ -10,4 +11,5 @@ mod postgres_differential;
 mod postgres_processes;
 mod properties;
 mod referee;
+mod reload;
 mod sqlite;

@@ -113,12 +113,14 @@ impl Lanes {
     /// idle, nor rewarded.
     fn level_queues(&mut self, queues: impl Iterator<Item = QueueId> + Clone) {
         let vtimes = |woken: bool| {
-            let of = move |q: &&Queue| q.woken == woken && !q.active.is_empty();
+            let caps = &self.caps;
+            let of = move |q: &&Queue| q.woken == woken && q.active.first(caps).is_some();
             queues.clone().filter_map(|id| self.queues.get(&id)).filter(of).map(|q| q.vtime)
         };
         let Some(start) = vtimes(false).min().or_else(|| vtimes(true).max()) else { return };
         for id in queues {
-            if let Some(q) = self.queues.get_mut(&id).filter(|q| q.woken && !q.active.is_empty()) {
+            let caps = &self.caps;
+            if let Some(q) = self.queues.get_mut(&id).filter(|q| q.woken && q.active.first(caps).is_some()) {
                 q.vtime = q.vtime.max(start);
                 q.woken = false;
             }
@@ -130,7 +132,7 @@ impl Lanes {
         let mut best: Option<((u8, u64, QueueId), usize)> = None;
         for (slot, (id, left)) in room.iter().enumerate() {
             let Some(q) = self.queues.get(id).filter(|_| *left > 0) else { continue };
-            let Some(&(level, _, _)) = q.active.first() else { continue };
+            let Some((level, _, _)) = q.active.first(&self.caps) else { continue };
             let rank = (level, q.vtime, *id);
             if best.as_ref().is_none_or(|(b, _)| rank < *b) && q.free(now) > 0 {
                 best = Some((rank, slot));
@@ -142,15 +144,17 @@ impl Lanes {
     /// Takes up to a quantum from the first active lane of a queue.
     fn visit(&mut self, queue_id: QueueId, most: u32, now: Timestamp, picked: &mut Vec<Picked>) -> u32 {
         let Some(queue) = self.queues.get(&queue_id) else { return 0 };
-        let Some(&(_, _, lane_id)) = queue.active.first() else { return 0 };
+        let Some((_, _, lane_id)) = queue.active.first(&self.caps) else { return 0 };
         let may_ask = self.may_ask(lane_id);
         let Some(lane) = self.lanes.get_mut(&lane_id) else { return 0 };
         let group_free = group_limit(&queue.settings, &lane.key.group).map_or(u32::MAX, |limit| {
             let group = self.groups.get(&(queue_id, lane.key.group.clone()));
             limit.saturating_sub(group.map_or(0, |g| g.running))
         });
+        let kind_free = lane.key.kind.map_or(u32::MAX, |kind| self.caps.free(kind));
         let k = most
             .min(queue.free(now))
+            .min(kind_free)
             .min(group_free)
             .min(may_ask)
             .min(LANE_QUANTUM)
@@ -178,7 +182,8 @@ impl Lanes {
         // Elsewhere the lane may not have aged yet, after a rebuild: then it is served where it stands.
         let (here, vtime) =
             lane.active.map_or((base, lane.vtime[base]), |(level, vtime)| (usize::from(level - 1), vtime));
-        queue.pass(here, vtime, k);
+        queue.pass(here, vtime, k, &self.caps);
+        self.caps.shift(lane.key.kind, k, true);
         lane.vtime[here] = vtime + u64::from(k);
         if here != base {
             lane.vtime[base] += u64::from(k);
@@ -207,7 +212,7 @@ impl Lanes {
         }
         for (id, left) in queues {
             let Some(queue) = self.queues.get(id).filter(|_| *left > 0) else { continue };
-            let Some(&(seq, lane)) = queue.suspects.first() else { continue };
+            let Some((seq, lane)) = queue.active.first_suspect(&self.caps) else { continue };
             if queue.free(now) == 0 {
                 continue;
             }

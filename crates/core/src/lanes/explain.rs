@@ -36,7 +36,7 @@ impl Lanes {
     /// Who is served when. Equal for lanes that had the same history.
     pub fn shares(&self) -> Shares {
         let queue = |(id, q): (&QueueId, &Queue)| {
-            let active = q.active.iter().copied().collect();
+            let active = q.active.all().into_iter().collect();
             let Queue { vtime, woken, level_now, level_rest, .. } = *q;
             (*id, QueueShare { vtime, woken, level_now, level_rest, active })
         };
@@ -99,6 +99,11 @@ impl Lanes {
         Some((self.groups.get(&(key.queue, key.group.clone()))?.running, limit))
     }
 
+    /// Running jobs and limit of the lane's kind, if it has a limit.
+    pub fn kind_load(&self, lane: LaneId) -> Option<(u32, u32)> {
+        self.caps.load(self.lane_key(lane)?.kind?)
+    }
+
     /// Running jobs of a group in a queue.
     pub fn group_running(&self, queue: QueueId, group: &GroupKey) -> u32 {
         self.groups.get(&(queue, group.clone())).map_or(0, |g| g.running)
@@ -111,8 +116,8 @@ impl Lanes {
         let own = l.ready.range(..seq).take(bound).count() as u64;
         let level = l.active.map_or(l.key.priority.level(), |(level, _)| level);
         let better = self.queues.get(&l.key.queue).map_or(0, |q| {
-            let lanes = q.active.iter().take_while(|(other, _, _)| *other < level).take(bound);
-            lanes.filter_map(|(_, _, id)| self.lanes.get(id)).map(|l| l.ready.len() as u64).sum()
+            let lanes = q.active.better(level, &self.caps, bound);
+            lanes.iter().filter_map(|id| self.lanes.get(id)).map(|l| l.ready.len() as u64).sum()
         });
         (better, own)
     }

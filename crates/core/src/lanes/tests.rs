@@ -22,7 +22,7 @@ impl World {
 
     fn lane_on(&mut self, group: &str, connector: Option<&str>, priority: Priority) -> LaneId {
         let connector = connector.map(|c| ConnectorName::new(c).unwrap());
-        let key = LaneKey { queue: Q, group: GroupKey::new(group).unwrap(), connector, priority };
+        let key = LaneKey { queue: Q, group: GroupKey::new(group).unwrap(), connector, priority, kind: None };
         self.lanes.find_lane(&key).unwrap_or_else(|| {
             let id = LaneId(self.lanes.lanes.len() as u32 + 1);
             self.lanes.add_lane(id, key);
@@ -222,7 +222,13 @@ fn queues_share_a_worker_by_weight() {
     w.lanes.put_queue(other, &QueueName::new("r").unwrap(), &QueueSettings::default(), w.now);
     let heavy = w.lane("a", Priority::Medium);
     w.add(heavy, 10_000);
-    let key = LaneKey { queue: other, group: GroupKey::none(), connector: None, priority: Priority::Medium };
+    let key = LaneKey {
+        queue: other,
+        group: GroupKey::none(),
+        connector: None,
+        priority: Priority::Medium,
+        kind: None,
+    };
     w.lanes.add_lane(LaneId(99), key);
     w.add(LaneId(99), 10_000);
     let queues = [(Q, u32::MAX), (other, u32::MAX)];
@@ -244,7 +250,7 @@ fn parked_groups_do_not_slow_a_claim_down() {
     }
     let lane = w.lane("free", Priority::Medium);
     w.add(lane, 5);
-    assert_eq!(w.lanes.queues[&Q].active.len(), 1);
+    assert_eq!(w.lanes.queues[&Q].active.all().len(), 1);
     assert_eq!(w.lanes.ageing.len(), 1);
     assert_eq!(w.claim(100).len(), 5);
 }
@@ -342,4 +348,52 @@ fn caution_is_over_when_gates_are_silent_and_when_the_clock_goes_back() {
     w.lanes.rebase(until);
     assert_eq!(w.claim(10).len(), 10);
     assert!(!w.lanes.is_cautious());
+}
+
+/// A lane of a kind with a limit.
+fn lane_of_kind(w: &mut World, group: &str, kind: KindId) -> LaneId {
+    let group = GroupKey::new(group).unwrap();
+    let key = LaneKey { queue: Q, group, connector: None, priority: Priority::Medium, kind: Some(kind) };
+    let id = LaneId(w.lanes.lanes.len() as u32 + 1);
+    w.lanes.add_lane(id, key);
+    id
+}
+
+#[test]
+fn a_kind_runs_no_more_than_its_limit_over_all_its_groups() {
+    let mut w = World::new(QueueSettings::default());
+    let kind = KindId(7);
+    w.lanes.cap_kind(kind, Some(2));
+    let lanes: Vec<LaneId> = (0..5).map(|i| lane_of_kind(&mut w, &format!("g{i}"), kind)).collect();
+    for lane in &lanes {
+        w.add(*lane, 3);
+    }
+    let free = w.lane("free", Priority::Medium);
+    w.add(free, 4);
+    let picked = w.claim(100);
+    assert_eq!(picked.len(), 6, "two of the kind, and the others");
+    assert_eq!(count(&picked, free), 4);
+    assert_eq!(w.lanes.kind_load(lanes[0]), Some((2, 2)));
+    assert!(w.claim(100).is_empty());
+    let running = picked.iter().find(|p| p.lane != free).unwrap();
+    w.lanes.finished(running.lane, w.now);
+    assert_eq!(w.claim(100).len(), 1, "a place is free at once");
+    w.lanes.cap_kind(kind, Some(4));
+    assert_eq!(w.claim(100).len(), 2, "a limit can be changed live");
+    w.lanes.cap_kind(kind, None);
+    assert_eq!(w.claim(100).len(), 10, "and lifted");
+}
+
+#[test]
+fn a_suspect_of_a_full_kind_waits() {
+    let mut w = World::new(QueueSettings::default());
+    let kind = KindId(7);
+    w.lanes.cap_kind(kind, Some(1));
+    let lane = lane_of_kind(&mut w, "g", kind);
+    w.add(lane, 1);
+    w.lanes.add_suspect(lane, Seq(99), Exclusive(false), w.now, w.now);
+    let room = [(Q, u32::MAX)];
+    assert!(matches!(w.lanes.find_suspect(&room, SuspectRoom::Alone, w.now), SuspectPick::Run(..)));
+    assert_eq!(w.claim(1).len(), 1);
+    assert_eq!(w.lanes.find_suspect(&room, SuspectRoom::Alone, w.now), SuspectPick::Nothing);
 }

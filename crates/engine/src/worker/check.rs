@@ -56,13 +56,18 @@ pub(super) async fn handlers(worker: &Worker) -> Result<Checked> {
 
 /// The queue of a handler's kind.
 async fn queue_of(worker: &Worker, handler: &Handler) -> Result<QueueName> {
+    let name = KindName::new(&handler.kind)?;
+    let known = worker.tide.store().kinds().await?;
+    let known = known.into_iter().find(|k| k.name == name).map(|k| k.settings);
+    // A document of the registry decides where its kinds go.
+    if let Some(managed) = known.as_ref().filter(|k| k.managed) {
+        return Ok(managed.queue.clone());
+    }
     match &handler.settings {
         Settings::Typed(settings) => Ok(settings()?.queue),
         Settings::Given(settings) => Ok(settings.queue.clone()),
         Settings::Registered => {
-            let name = KindName::new(&handler.kind)?;
-            let known = worker.tide.store().kinds().await?;
-            let found = known.into_iter().find(|k| k.name == name).map(|k| k.settings.queue);
+            let found = known.map(|k| k.queue);
             found.ok_or_else(|| Error::new(codes::UNKNOWN_KIND, format!("kind `{name}` is not registered")))
         }
     }

@@ -15,15 +15,17 @@ mod flaky {
 
     use async_trait::async_trait;
     use tidegate::store::params::{
-        Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-        NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
-        ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
+        Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased,
+        JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered,
+        RefusedDocument, Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery,
+        Totals,
     };
-    use tidegate::store::{Jobs, Letters, Records, Registry, Schedules, Upkeep};
+    use tidegate::store::{Jobs, Letters, Records, Registry, Schedules, Upkeep, Versions};
     use tidegate::{JobId, JobView, KindName, KindSettings, ParkScope, Priority, QueueName, QueueSettings};
     use tidegate::{State, Timestamp, Why};
     use tidegate_core::ids::{LeaseId, ScheduleName};
     use tidegate_core::job::Park;
+    use tidegate_core::registry::{Document, Version, VersionInfo};
     use tidegate_core::schedule::TickEntry;
 
     use super::*;
@@ -161,6 +163,29 @@ mod flaky {
 
         async fn parks(&self) -> Result<Vec<Park>> {
             self.inner.parks().await
+        }
+    }
+
+    #[async_trait]
+    impl Versions for Flaky {
+        async fn apply(&self, apply: Apply) -> Result<Applied> {
+            self.inner.apply(apply).await
+        }
+
+        async fn refuse(&self, refused: RefusedDocument, now: Timestamp) -> Result<u64> {
+            self.inner.refuse(refused, now).await
+        }
+
+        async fn registry(&self) -> Result<Document> {
+            self.inner.registry().await
+        }
+
+        async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>> {
+            self.inner.versions(limit).await
+        }
+
+        async fn version(&self, number: u64) -> Result<Option<Version>> {
+            self.inner.version(number).await
         }
     }
 

@@ -77,7 +77,7 @@ pub(crate) async fn enqueue(call: Call) -> Answer {
 }
 
 /// The job, if the caller may enqueue it.
-fn admit(call: &Call, mut job: EnqueueJob, key: Option<(&str, usize)>) -> Result<NewJob, Problem> {
+pub(super) fn admit(call: &Call, mut job: EnqueueJob, key: Option<(&str, usize)>) -> Result<NewJob, Problem> {
     if let Some(own) = call.caller.tenant() {
         let foreign = |what: &str, given: &str| {
             let detail = format!("a key of tenant `{own}` cannot enqueue for {what} `{given}`");
@@ -109,7 +109,7 @@ fn admit(call: &Call, mut job: EnqueueJob, key: Option<(&str, usize)>) -> Result
 }
 
 /// A restricted caller's ids must not be those of others' jobs: the store would answer as if they were its own.
-async fn check_ids(call: &Call, new: &[NewJob]) -> Result<(), Problem> {
+pub(super) async fn check_ids(call: &Call, new: &[NewJob]) -> Result<(), Problem> {
     if call.caller.tenant().is_none() {
         return Ok(());
     }

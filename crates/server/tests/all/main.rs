@@ -10,6 +10,7 @@ mod events;
 mod gates;
 mod jobs;
 mod openapi;
+mod registry;
 mod schedules;
 mod security;
 mod soak;

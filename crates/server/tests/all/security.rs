@@ -41,6 +41,12 @@ const ALLOWED: &[(&str, &str, &str, &str)] = &[
     ("GET", "/v1/kinds", "AOPW aopw", ""),
     ("GET", "/v1/kinds/mail", "AOPW aopw", ""),
     ("PUT", "/v1/kinds/mail", "AOW", r#"{"queue":"post"}"#),
+    ("GET", "/v1/registry", "AO", ""),
+    ("PUT", "/v1/registry", "AO", r#"{"queues":{"post":{"weight":2}}}"#),
+    ("GET", "/v1/registry/history", "AO", ""),
+    ("GET", "/v1/registry/history/1", "AO", ""),
+    ("POST", "/v1/registry/rollback", "AO", r#"{"version":1}"#),
+    ("POST", "/v1/registry/refusals", "AO", r#"{"source":"x","hash":"0","problems":[]}"#),
     ("GET", "/v1/parks", "AO ao", ""),
     ("PUT", "/v1/parks", "AO ao", r#"{"scope":{"group":"acme"},"pause":{"by":"x"}}"#),
     ("DELETE", "/v1/parks?group=acme&by=x", "AO ao", ""),
@@ -84,6 +90,7 @@ const ALLOWED: &[(&str, &str, &str, &str)] = &[
     ("POST", "/v1/tenants/acme/erase", "A a", r#"{"after":"cur_999999999"}"#),
     ("GET", "/v1/totals", "AO", ""),
     ("GET", "/v1/events", "AO aop", ""),
+    ("POST", "/v1/events", "AOP aop", r#"{"event":"rung"}"#),
     ("POST", "/v1/keys", "A a", r#"{"name":"k","role":"producer","tenant":"acme"}"#),
     ("GET", "/v1/keys", "A a", ""),
     ("DELETE", "/v1/keys/{spare}", "A a", ""),
@@ -106,6 +113,7 @@ impl Scene {
         scene.ok("POST", "/v1/queues", r#"{"name":"post"}"#).await;
         scene.ok("POST", "/v1/queues", r#"{"name":"empty"}"#).await;
         scene.ok("PUT", "/v1/kinds/mail", r#"{"queue":"post"}"#).await;
+        scene.ok("PUT", "/v1/kinds/bell", r#"{"queue":"post","on":["rung"]}"#).await;
         scene
     }
 

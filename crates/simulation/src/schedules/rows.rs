@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, ScheduleName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, Dependency, Park, ParkScope, State};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
-use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::policies::Policies;
+use tidegate_core::registry::{KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::schedule::{ScheduleSpec, ScheduleState, TickEntry};
 use tidegate_core::time::Timestamp;
 use tidegate_store::Result;
@@ -13,7 +14,7 @@ use tidegate_store::machine::Position;
 use tidegate_store::memory::MemoryRows;
 use tidegate_store::rows::{
     BlockedRow, ClaimRows, DoneRow, FlowRows, JobRow, JobRows, KindId, LeaseRow, NameRows, Names, Scanned,
-    ScheduleId, ScheduleRow, ScheduleRows, StateRow, TenantNo, TimeRows, UniqueRow,
+    ScheduleId, ScheduleRow, ScheduleRows, StateRow, TenantNo, TimeRows, UniqueRow, VersionRows,
 };
 
 /// Rows of the world. Clones are the same rows.
@@ -294,5 +295,23 @@ impl FlowRows for SharedRows {
 
     fn kept(&mut self, seq: Seq) -> Result<Option<Dependency>> {
         self.lock().rows.kept(seq)
+    }
+}
+
+impl VersionRows for SharedRows {
+    fn put_policies(&mut self, policies: &Policies) -> Result<()> {
+        self.lock().rows.put_policies(policies)
+    }
+
+    fn add_version(&mut self, version: &Version, keep: usize) -> Result<()> {
+        self.lock().rows.add_version(version, keep)
+    }
+
+    fn versions(&mut self, limit: usize) -> Result<Vec<VersionInfo>> {
+        self.lock().rows.versions(limit)
+    }
+
+    fn version(&mut self, number: u64) -> Result<Option<Version>> {
+        self.lock().rows.version(number)
     }
 }

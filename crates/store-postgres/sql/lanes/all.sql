@@ -1,2 +1,2 @@
 -- All lanes. No params.
-SELECT id, queue, priority, grp, connector FROM tidegate.lanes ORDER BY id
+SELECT id, queue, priority, grp, connector, kind FROM tidegate.lanes ORDER BY id

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, Dependency, Park};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
-use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::policies::Policies;
+use tidegate_core::registry::{KindSettings, QueueSettings, Version};
 use tidegate_core::schedule::{ScheduleState, TickEntry};
 use tidegate_core::time::Timestamp;
 use tidegate_store::rows::{
@@ -21,6 +22,8 @@ pub(super) enum NameWrite {
     Unpark(tidegate_core::job::ParkScope, String),
     AddStarts(QueueId, Timestamp, u32),
     DropStarts(QueueId, Timestamp),
+    Policies(Policies),
+    Version(Box<Version>, usize),
 }
 
 /// Writes that wait to be sent.

@@ -36,6 +36,8 @@ impl NameRows for PgRows {
                 let queue = QueueId(unsigned(column(row, 0)?));
                 Ok((queue, Timestamp(column(row, 1)?), unsigned(column(row, 2)?)))
             })?,
+            policies: self.policies()?,
+            version: self.last_version()?,
         };
         for (id, name, _) in &names.queues {
             self.foreseen.name_queue(name, *id);
@@ -122,6 +124,7 @@ fn read_lane(row: &Row) -> Result<(LaneId, LaneKey)> {
         group: name(row, 3, GroupKey::new)?,
         connector: connector.map(ConnectorName::new).transpose().map_err(|e| corrupt("a lane", e))?,
         priority: priority.ok_or_else(|| corrupt("a lane", format!("its level is {level}")))?,
+        kind: column::<Option<i32>>(row, 5)?.map(|kind| KindId(unsigned(kind))),
     };
     Ok((LaneId(unsigned(column(row, 0)?)), key))
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 use tidegate_core::ids::ConnectorName;
 use tidegate_core::job::State;
 use tidegate_core::payload::Payload;
+use tidegate_core::registry::Outcome;
 use tidegate_store::Result;
 use tidegate_store::rows::{DoneRow, JobRow};
 use uuid::Uuid;
@@ -55,7 +56,9 @@ impl Gathered {
             let groups: Vec<&str> = lanes.iter().map(|(_, key)| key.group.as_str()).collect();
             let connectors: Vec<Option<&str>> =
                 lanes.iter().map(|(_, key)| key.connector.as_ref().map(ConnectorName::as_str)).collect();
-            send!(link, requests, Sql::LanesPut, ids, queues, levels, groups, connectors);
+            let kinds: Vec<Option<i32>> =
+                lanes.iter().map(|(_, key)| key.kind.map(|k| signed(k.0))).collect();
+            send!(link, requests, Sql::LanesPut, ids, queues, levels, groups, connectors, kinds);
         }
         let tenants: Vec<_> = self.tenants.iter().filter_map(|(no, t)| Some((no, t.as_ref()?))).collect();
         if !tenants.is_empty() {
@@ -89,6 +92,18 @@ impl Gathered {
                 NameWrite::DropStarts(queue, upto) => {
                     let (queue, upto) = (signed(queue.0), upto.0);
                     send!(link, requests, Sql::StartsDrop, queue, upto);
+                }
+                NameWrite::Policies(policies) => {
+                    let body = json("the policies", policies)?;
+                    send!(link, requests, Sql::PoliciesPut, body);
+                }
+                NameWrite::Version(version, keep) => {
+                    let refused = version.info.outcome == Outcome::Refused;
+                    let (number, keep) = (version.info.number.cast_signed(), *keep as i64);
+                    let info = json("a version", &version.info)?;
+                    let document = version.document.as_ref().map(|d| json("a version", d)).transpose()?;
+                    send!(link, requests, Sql::VersionsAdd, number, refused, info, document);
+                    send!(link, requests, Sql::VersionsForget, refused, keep);
                 }
             }
         }

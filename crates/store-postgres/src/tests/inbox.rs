@@ -240,3 +240,24 @@ async fn deleting_up_to_the_last_row_would_lose_jobs() {
     );
     assert_eq!(late_commit(mistake).await, 2);
 }
+
+#[tokio::test]
+async fn a_payload_that_does_not_fit_its_kind_is_a_dead_letter_and_one_that_does_gets_its_defaults() {
+    let f = Fixture::new().await;
+    let schema = serde_json::json!({
+        "type": "object", "additionalProperties": false, "required": ["order"],
+        "properties": {"order": {"type": "integer"}, "copies": {"type": "integer", "default": 1}}
+    });
+    let mut settings = tidegate_core::registry::KindSettings::new(QueueName::new("other").unwrap());
+    settings.schema = Some(serde_json::from_value(schema).unwrap());
+    f.store.ensure_queue(settings.queue.clone(), NOW).await.unwrap();
+    f.store.put_kind(tidegate_core::ids::KindName::new("invoice").unwrap(), settings).await.unwrap();
+    let user = f.user().await;
+    let good = user.enqueue("'invoice', '{\"order\": 7}'").await;
+    let bad = user.enqueue("'invoice', '{\"order\": \"7\"}'").await;
+    let (good, bad) = (arrived(&f.store, good).await, arrived(&f.store, bad).await);
+    assert_eq!((good.state, good.payload.as_str()), (State::Ready, r#"{"order":7,"copies":1}"#));
+    let letter = bad.dead.unwrap();
+    assert_eq!((bad.state, letter.code.as_str()), (State::Dead, codes::INVALID_PAYLOAD.id));
+    assert!(letter.message.contains("/order: expected integer, found string"), "{}", letter.message);
+}

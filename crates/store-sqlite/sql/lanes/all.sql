@@ -1,2 +1,2 @@
 -- All lanes, in order of their numbers. No params. Index: primary key.
-SELECT id, queue, grp, connector, priority FROM lanes ORDER BY id
+SELECT id, queue, grp, connector, priority, kind FROM lanes ORDER BY id

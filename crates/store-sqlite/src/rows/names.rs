@@ -34,6 +34,8 @@ impl NameRows for SqliteRows {
                     row.get(2).or_store()?,
                 ))
             })?,
+            policies: self.policies()?,
+            version: self.last_version()?,
         })
     }
 
@@ -57,7 +59,8 @@ impl NameRows for SqliteRows {
 
     fn put_lane(&mut self, id: LaneId, key: &LaneKey) -> Result<()> {
         let connector = key.connector.as_ref().map(ConnectorName::as_str);
-        let values = params![id.0, key.queue.0, key.group.as_str(), connector, key.priority.level()];
+        let kind = key.kind.map(|kind| kind.0);
+        let values = params![id.0, key.queue.0, key.group.as_str(), connector, key.priority.level(), kind];
         self.put(sql!("lanes/put"), values)
     }
 
@@ -127,6 +130,7 @@ fn read_lane(row: &Row<'_>) -> Result<(LaneId, LaneKey)> {
         connector: connector.map(ConnectorName::new).transpose().map_err(|e| corrupt("a lane", e))?,
         priority: Priority::from_level(level)
             .ok_or_else(|| corrupt("a lane", format!("its level is {level}")))?,
+        kind: row.get::<_, Option<u32>>(5).or_store()?.map(KindId),
     };
     Ok((LaneId(row.get(0).or_store()?), key))
 }

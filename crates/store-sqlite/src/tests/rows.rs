@@ -212,7 +212,13 @@ fn names_come_back_as_they_were_written() {
         rows.delete_tenant(TenantNo(1)).unwrap();
         for (n, priority) in Priority::ALL.into_iter().enumerate() {
             let connector = (n > 1).then(|| connector.clone());
-            let key = LaneKey { queue: QueueId(1), group: group.clone(), connector, priority };
+            let key = LaneKey {
+                queue: QueueId(1),
+                group: group.clone(),
+                connector,
+                priority,
+                kind: Some(KindId(3)),
+            };
             rows.put_lane(LaneId(n as u32), &key).unwrap();
         }
         rows.delete_lane(LaneId(3)).unwrap();

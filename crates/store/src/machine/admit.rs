@@ -46,6 +46,7 @@ impl<R: Rows> Machine<R> {
             group: group.unwrap_or_else(GroupKey::none),
             connector,
             priority: job.priority.unwrap_or(priority),
+            kind: None,
         })?;
         let tenant = job.tenant.as_ref().map(|name| self.tenant(name)).transpose()?;
         let too_large = job.payload.as_str().len() > limits::MAX_PAYLOAD_BYTES;

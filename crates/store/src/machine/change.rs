@@ -15,6 +15,7 @@ use tidegate_core::ids::{
 };
 use tidegate_core::job::{Park, ParkScope, State};
 use tidegate_core::lanes::{Exclusive, LaneId, LaneKey, QueueId};
+use tidegate_core::policies::Policies;
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::schedule::{ScheduleSpec, ScheduleState};
 use tidegate_core::time::Timestamp;
@@ -154,6 +155,12 @@ pub enum Change {
     },
     /// A job that waited for others does not: it is dead, cancelled or about to be deleted.
     Unwaited(Place),
+    /// A lane of a kind with a limit of its own has a number.
+    KindLane(LaneId, Box<LaneKey>, KindId),
+    /// The registry has other retry policies.
+    Policies(Box<PoliciesSet>),
+    /// The registry's history has this last number.
+    Version(u64),
 }
 
 /// A schedule with its number.
@@ -167,6 +174,10 @@ pub struct ScheduleNamed {
     #[serde(with = "as_json")]
     pub state: ScheduleState,
 }
+
+/// Retry policies of the registry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PoliciesSet(#[serde(with = "as_json")] pub Policies);
 
 /// A queue with its number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -459,6 +470,9 @@ mod tests {
             Change::Told(_) => 35,
             Change::Unblocked { .. } => 36,
             Change::Unwaited(_) => 37,
+            Change::KindLane(..) => 38,
+            Change::Policies(_) => 39,
+            Change::Version(_) => 40,
         }
     }
 
@@ -468,7 +482,9 @@ mod tests {
         let place = Place { seq, lane, tenant };
         let scope = ParkScope::Connector(ConnectorName::new("api").unwrap());
         let group = GroupKey::new("g").unwrap();
-        let key = LaneKey { queue, group, connector: None, priority: Priority::Low };
+        let key = LaneKey { queue, group, connector: None, priority: Priority::Low, kind: None };
+        let mut policies = Policies::default();
+        policies.named.insert("patient".into(), tidegate_core::retry::RetryPolicy::standard());
         let name = QueueName::new("q").unwrap();
         let job = LeasedJob { seq, from: lane, home: None, id, kind, tenant, attempt: 1, unique: true };
         let leased = Leased {
@@ -502,7 +518,7 @@ mod tests {
             Change::Kind(Box::new(kind_named)),
             Change::Tenant(TenantNo(2), TenantId::new("t").unwrap()),
             Change::TenantGone(TenantNo(2)),
-            Change::Lane(lane, Box::new(key)),
+            Change::Lane(lane, Box::new(key.clone())),
             Change::LaneGone(lane),
             Change::Parked(Box::new(park)),
             Change::Unparked(Box::new((scope.clone(), "me".into()))),
@@ -533,6 +549,9 @@ mod tests {
             Change::Told(seq),
             Change::Unblocked { place, later: Some(at) },
             Change::Unwaited(place),
+            Change::KindLane(lane, Box::new(key), kind),
+            Change::Policies(Box::new(PoliciesSet(policies))),
+            Change::Version(7),
         ]
     }
 
@@ -548,7 +567,7 @@ mod tests {
 
     #[test]
     fn a_change_of_a_newer_version_is_an_error() {
-        assert!(decode(&[1, 38]).is_err());
+        assert!(decode(&[1, 41]).is_err());
         assert!(decode(&[1]).is_err(), "cut off");
     }
 

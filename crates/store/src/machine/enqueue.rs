@@ -3,10 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use tidegate_core::codes::{self, Code};
-use tidegate_core::ids::{GroupKey, Seq, TenantId};
+use tidegate_core::ids::{GroupKey, JobId, Seq, TenantId};
 use tidegate_core::job::{OnConflict, Priority, ScheduledBecause, Unique, UniqueScope};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::limits;
+use tidegate_core::payload::Payload;
+use tidegate_core::schema;
 use tidegate_core::time::Timestamp;
 
 use super::hints::Need;
@@ -33,6 +35,8 @@ pub(super) struct Checked {
     later: Option<Timestamp>,
     /// The stored job with the same id, which is the same job.
     pub(super) same: bool,
+    /// The payload with the defaults of its kind, if some were missing.
+    filled: Option<Payload>,
 }
 
 impl<R: Rows> Machine<R> {
@@ -134,6 +138,16 @@ impl<R: Rows> Machine<R> {
                 format!("the payload has {} bytes", job.payload.as_str().len()),
             );
         }
+        let filled = match &settings.schema {
+            None => None,
+            Some(schema) => schema.accept(&job.payload).map_err(|misfits| {
+                let why = schema::sentence(&misfits);
+                Error::new(
+                    codes::INVALID_PAYLOAD,
+                    format!("the payload does not fit kind `{}`: {why}", job.kind),
+                )
+            })?,
+        };
         if let Some(run_at) = job.run_at
             && (run_at.0 < 0 || run_at.since(now) > limits::MAX_DELAY_MS)
         {
@@ -181,19 +195,21 @@ impl<R: Rows> Machine<R> {
                 .unwrap_or_else(GroupKey::none),
             connector: settings.connector.clone(),
             priority: job.priority.unwrap_or(settings.priority),
+            kind: settings.has_own_lanes().then_some(kind),
         };
-        let same = job.id_may_exist && self.same_job_exists(job, kind)?;
-        Ok(Checked { kind, lane, timeout_ms, later: job.run_at.filter(|t| *t > now), same })
+        let payload = filled.as_ref().unwrap_or(&job.payload);
+        let same = job.id_may_exist && self.same_job_exists(job.id, payload, kind)?;
+        Ok(Checked { kind, lane, timeout_ms, later: job.run_at.filter(|t| *t > now), same, filled })
     }
 
     /// True if the same job is stored under this id; an error if a different one is.
-    fn same_job_exists(&mut self, job: &NewJob, kind: KindId) -> Result<bool> {
-        let Some(seq) = self.rows.find_job(job.id)? else { return Ok(false) };
+    fn same_job_exists(&mut self, id: JobId, payload: &Payload, kind: KindId) -> Result<bool> {
+        let Some(seq) = self.rows.find_job(id)? else { return Ok(false) };
         let Some(row) = self.rows.job(seq)? else { return Ok(false) };
-        if row.kind == kind && row.payload == job.payload {
+        if row.kind == kind && row.payload == *payload {
             return Ok(true);
         }
-        Err(Error::new(codes::DUPLICATE_ID, format!("job {} exists and is a different job", job.id)))
+        Err(Error::new(codes::DUPLICATE_ID, format!("job {id} exists and is a different job")))
     }
 
     /// Refuses the batch if a queue or a tenant would have more ready jobs than it may.
@@ -239,11 +255,14 @@ impl<R: Rows> Machine<R> {
 
     pub(super) fn enqueue_one(
         &mut self,
-        job: NewJob,
-        checked: Checked,
+        mut job: NewJob,
+        mut checked: Checked,
         waits: Option<&Waiting>,
         now: Timestamp,
     ) -> Result<Enqueued> {
+        if let Some(filled) = checked.filled.take() {
+            job.payload = filled;
+        }
         if checked.same {
             return Ok(Enqueued { id: job.id, outcome: EnqueueOutcome::Kept });
         }
@@ -389,7 +408,12 @@ impl<R: Rows> Machine<R> {
         }
         let id = self.memory.names.next_lane();
         self.rows.put_lane(id, &key)?;
-        self.change(Change::Lane(id, Box::new(key)))?;
+        let kind = key.kind;
+        let key = Box::new(key);
+        self.change(match kind {
+            None => Change::Lane(id, key),
+            Some(kind) => Change::KindLane(id, key, kind),
+        })?;
         Ok(id)
     }
 

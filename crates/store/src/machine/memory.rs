@@ -7,12 +7,12 @@
 mod jobs;
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Deref;
 
 use tidegate_core::ids::Seq;
 use tidegate_core::job::State;
-use tidegate_core::lanes::{Appetite, LaneId, Lanes, Picked, QueueId};
+use tidegate_core::lanes::{Appetite, LaneId, LaneKey, Lanes, Picked, QueueId};
 use tidegate_core::leases::Leases;
 use tidegate_core::time::Timestamp;
 
@@ -22,7 +22,7 @@ use super::counts::Counts;
 use super::names::NameBook;
 use super::timetable::Timetable;
 use crate::feed::{Happened, JobEvent};
-use crate::rows::{ScheduleId, TenantNo};
+use crate::rows::{KindId, ScheduleId, TenantNo};
 use crate::{Error, Result};
 
 /// What a machine knows without looking at its rows.
@@ -41,6 +41,8 @@ pub(super) struct Known {
     /// Stored jobs per lane and per tenant, finished ones included: what nobody uses is forgotten.
     pub(super) lane_jobs: HashMap<LaneId, u64>,
     pub(super) tenant_jobs: HashMap<TenantNo, u64>,
+    /// Finished jobs of kinds with a retention of their own, the oldest first; dead ones are not among them.
+    pub(super) finished: HashMap<KindId, VecDeque<Seq>>,
     pub(super) next_seq: i64,
     pub(super) next_lease: i64,
     pub(super) next_due: Option<Timestamp>,
@@ -54,6 +56,23 @@ impl Known {
     pub(super) fn queue_of(&self, lane: LaneId) -> Result<QueueId> {
         let key = self.lanes.lane_key(lane);
         key.map(|key| key.queue).ok_or_else(|| Error::internal(format!("lane {} is missing", lane.0)))
+    }
+
+    /// A job of this lane is finished: its kind may keep fewer of them than its queue.
+    pub(super) fn note_finished(&mut self, lane: LaneId, seq: Seq) {
+        let Some(kind) = self.lanes.lane_key(lane).and_then(|key| key.kind) else { return };
+        if self.names.kind(kind).is_some_and(|(_, settings)| settings.retention.is_some()) {
+            self.finished.entry(kind).or_default().push_back(seq);
+        }
+    }
+
+    fn forget_finished(&mut self, lane: LaneId, seq: Seq) {
+        let kind = self.lanes.lane_key(lane).and_then(|key| key.kind);
+        let Some(finished) = kind.and_then(|kind| self.finished.get_mut(&kind)) else { return };
+        // The oldest go first, so it is near the front.
+        if let Some(at) = finished.iter().position(|s| *s == seq) {
+            finished.remove(at);
+        }
     }
 }
 
@@ -163,7 +182,11 @@ impl Memory {
                 known.lanes.put_queue(queue.id, &queue.name, &queue.settings, now);
                 self.signals.work = true;
             }
-            Change::Kind(kind) => known.names.put_kind(kind.id, &kind.name, &kind.settings),
+            Change::Kind(kind) => {
+                known.names.put_kind(kind.id, &kind.name, &kind.settings);
+                known.lanes.cap_kind(kind.id, kind.settings.concurrency);
+                self.signals.work = true;
+            }
             Change::Tenant(no, name) => {
                 must(known.names.tenant(*no).is_none(), "a tenant's number was used twice")?;
                 known.names.put_tenant(*no, name);
@@ -178,6 +201,14 @@ impl Memory {
                 known.names.put_lane(*id);
                 known.lanes.add_lane(*id, (**key).clone());
             }
+            Change::KindLane(id, key, kind) => {
+                must(known.names.queue(key.queue).is_some(), "the queue of a lane is missing")?;
+                must(known.lanes.lane_key(*id).is_none(), "a lane's number was used twice")?;
+                known.names.put_lane(*id);
+                known.lanes.add_lane(*id, LaneKey { kind: Some(*kind), ..(**key).clone() });
+            }
+            Change::Policies(policies) => known.names.policies = policies.0.clone(),
+            Change::Version(number) => known.names.version = *number,
             Change::LaneGone(id) => {
                 must(!known.lane_jobs.contains_key(id), "a lane that is gone has jobs")?;
                 known.lanes.remove_lane(*id);
@@ -282,6 +313,9 @@ impl Memory {
             }
             Change::Deleted { seq, lane, moved, tenant, finished } => {
                 known.with_state.remove(seq);
+                if finished.is_some() {
+                    known.forget_finished(*lane, *seq);
+                }
                 for lane in [Some(*lane), *moved].into_iter().flatten() {
                     take_one(&mut known.lane_jobs, lane)?;
                 }

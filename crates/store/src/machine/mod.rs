@@ -38,6 +38,7 @@ mod settle;
 pub mod standing;
 mod timetable;
 mod upkeep;
+mod versions;
 mod view;
 
 use std::collections::{HashMap, HashSet};
@@ -50,8 +51,8 @@ use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
 pub use self::change::{
-    Because, Change, Face, Fate, Ids, KindNamed, Leased, LeasedJob, Place, QueueNamed, ScheduleNamed,
-    StoredJobs, decode, encode,
+    Because, Change, Face, Fate, Ids, KindNamed, Leased, LeasedJob, Place, PoliciesSet, QueueNamed,
+    ScheduleNamed, StoredJobs, decode, encode,
 };
 pub use self::digest::Digest;
 pub use self::follow::Position;

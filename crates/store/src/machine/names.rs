@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tidegate_core::ids::{KindName, QueueName, TenantId};
 use tidegate_core::lanes::{LaneId, QueueId};
+use tidegate_core::policies::Policies;
 use tidegate_core::registry::{KindSettings, QueueSettings};
 
 use crate::rows::{KindId, TenantNo};
@@ -21,6 +22,10 @@ pub(super) struct NameBook {
     last_kind: u32,
     last_tenant: u32,
     last_lane: u32,
+    /// Retry policies of the registry.
+    pub(super) policies: Policies,
+    /// Last number in the registry's history.
+    pub(super) version: u64,
 }
 
 impl NameBook {

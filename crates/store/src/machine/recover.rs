@@ -13,7 +13,7 @@ use super::memory::{Known, Memory};
 use super::names::NameBook;
 use super::timetable::Timetable;
 use super::{Machine, exclusive};
-use crate::rows::{LeaseRow, Names, Reads, Rows, Scanned, ScheduleRow, StateRow, Stored};
+use crate::rows::{KindId, LeaseRow, Names, Reads, Rows, Scanned, ScheduleRow, StateRow, Stored};
 use crate::{Error, Result};
 
 impl<R: Rows> Machine<R> {
@@ -35,6 +35,7 @@ impl<R: Rows> Machine<R> {
             tenant_ready: HashMap::new(),
             lane_jobs: HashMap::new(),
             tenant_jobs: HashMap::new(),
+            finished: HashMap::new(),
             next_seq: reserved,
             next_lease,
             next_due,
@@ -85,7 +86,10 @@ fn restore_names(known: &mut Known, rows: &mut impl Rows, names: Names) -> Resul
     }
     for (id, name, settings) in names.kinds {
         known.names.put_kind(id, &name, &settings);
+        known.lanes.cap_kind(id, settings.concurrency);
     }
+    known.names.policies = names.policies;
+    known.names.version = names.version;
     for (no, name) in names.tenants {
         known.names.put_tenant(no, &name);
     }
@@ -121,7 +125,9 @@ fn restore_jobs<R: Rows>(known: &mut Known, rows: &mut R, leases: Vec<LeaseRow>)
     let mut held: BTreeMap<LeaseId, Vec<Seq>> = BTreeMap::new();
     let mut lost_lane = None;
     // Rows are streamed: there can be millions, and only the ready ones take memory.
-    let Known { lanes, counts, with_state, tenant_ready, lane_jobs, tenant_jobs, now, .. } = known;
+    let Known {
+        lanes, names, counts, with_state, tenant_ready, lane_jobs, tenant_jobs, finished, now, ..
+    } = known;
     rows.scan(&mut |scanned| {
         let Scanned { seq, lane, tenant, run_at, stored, state } = scanned;
         let moved = state.and_then(|s| s.lane);
@@ -140,7 +146,14 @@ fn restore_jobs<R: Rows>(known: &mut Known, rows: &mut R, leases: Vec<LeaseRow>)
             *tenant_jobs.entry(tenant).or_default() += 1;
         }
         let count = match stored {
-            Stored::Finished(state) => counts.entry(queue).or_default().of(state),
+            Stored::Finished(state) => {
+                let own = lanes.lane_key(lane).and_then(|key| key.kind).filter(|_| state != State::Dead);
+                let keeps = |kind: &KindId| names.kind(*kind).is_some_and(|(_, s)| s.retention.is_some());
+                if let Some(kind) = own.filter(keeps) {
+                    finished.entry(kind).or_default().push_back(seq);
+                }
+                counts.entry(queue).or_default().of(state)
+            }
             Stored::Delayed => counts.entry(queue).or_default().of(State::Scheduled),
             Stored::Blocked => counts.entry(queue).or_default().of(State::Blocked),
             Stored::Open => {

@@ -6,6 +6,7 @@ use tidegate_core::ids::{KindName, QueueName};
 use tidegate_core::job::{Park, ParkScope};
 use tidegate_core::limits;
 use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::retry::RetryPolicy;
 use tidegate_core::time::Timestamp;
 
 use super::counts::Counts;
@@ -16,15 +17,28 @@ use crate::{Error, Result};
 
 impl<R: Rows> Machine<R> {
     /// Adds a queue or changes its settings, live.
-    pub fn put_queue(&mut self, name: QueueName, settings: QueueSettings, now: Timestamp) -> Result<()> {
+    pub fn put_queue(&mut self, name: QueueName, mut settings: QueueSettings, now: Timestamp) -> Result<()> {
         self.tick(now)?;
-        settings.check().map_err(|e| Error::new(codes::INVALID_SETTING, format!("queue `{name}`: {e}")))?;
+        let refuse = |e: String| Error::new(codes::INVALID_SETTING, format!("queue `{name}`: {e}"));
+        if let Some(policy) = &settings.policy {
+            settings.retry = self.policy(policy).map_err(refuse)?;
+        }
+        settings.check().map_err(refuse)?;
         let id = self.memory.names.queue_number(&name);
         self.rows.put_queue(id, &name, &settings)?;
         if settings.limiter.is_none() {
             self.rows.drop_starts(id, Timestamp(i64::MAX))?;
         }
         self.change(Change::Queue(Box::new(QueueNamed { id, name, settings })))
+    }
+
+    /// What a name of a policy means now.
+    fn policy(&self, name: &str) -> std::result::Result<RetryPolicy, String> {
+        let policies = &self.memory.names.policies;
+        policies.named(name).map(std::borrow::Cow::into_owned).ok_or_else(|| {
+            let known: Vec<&str> = policies.names().collect();
+            format!("there is no retry policy {name:?}; there are {}", known.join(", "))
+        })
     }
 
     /// Settings of all queues, by name.
@@ -40,10 +54,26 @@ impl<R: Rows> Machine<R> {
         self.put_queue(name, QueueSettings::default(), now)
     }
 
-    /// Adds a kind or changes its settings. Its queue must exist.
-    pub fn put_kind(&mut self, name: KindName, settings: KindSettings) -> Result<()> {
-        settings.check().map_err(|e| Error::new(codes::INVALID_SETTING, format!("kind `{name}`: {e}")))?;
+    /// Adds a kind or changes its settings. Its queue must exist. Who is not a document leaves alone what a document described.
+    pub fn put_kind(&mut self, name: KindName, mut settings: KindSettings) -> Result<()> {
+        let refuse = |e: String| Error::new(codes::INVALID_SETTING, format!("kind `{name}`: {e}"));
+        if let Some(policy) = &settings.policy {
+            settings.retry = Some(self.policy(policy).map_err(refuse)?);
+        }
+        settings.check().map_err(refuse)?;
         self.queue_id(&settings.queue)?;
+        let id = self.memory.names.kind_number(&name);
+        if let Some((_, there)) = self.memory.names.kind(id)
+            && there.managed
+            && !settings.managed
+        {
+            let detail = format!("kind `{name}` is described by the registry's document");
+            return Err(Error::new(codes::KIND_MANAGED, detail));
+        }
+        self.write_kind(name, settings)
+    }
+
+    pub(super) fn write_kind(&mut self, name: KindName, settings: KindSettings) -> Result<()> {
         let id = self.memory.names.kind_number(&name);
         self.rows.put_kind(id, &name, &settings)?;
         self.change(Change::Kind(Box::new(KindNamed { id, name, settings })))

@@ -181,17 +181,22 @@ impl<R: Rows> Machine<R> {
         now: Timestamp,
     ) -> Result<Settled> {
         let mut state = self.state_of(seq)?;
+        let missing = || Error::internal(format!("job {} is missing", seq.0));
+        let row = self.rows.job(seq)?.ok_or_else(missing)?;
+        let queue = self.queue_of(running.lane)?;
+        let names = &self.memory.names;
+        let (_, kind) = names.kind(row.kind).ok_or_else(missing)?;
+        let (_, queue_settings) = names.queue(queue).ok_or_else(missing)?;
+        // The registry knows better than the handler what this kind's codes mean.
+        let mut classified = failure.clone();
+        classified.category = kind.failures.get(&failure.code).copied().unwrap_or(failure.category);
+        let failure = &classified;
         state.settled = Some(running.lease);
         state.claimed = true;
         state.suspect = false;
         state.failures += 1;
         let of_category = count_category(&mut state, failure.category);
         note_error(&mut state, running.attempt, failure, now);
-        let missing = || Error::internal(format!("job {} is missing", seq.0));
-        let row = self.rows.job(seq)?.ok_or_else(missing)?;
-        let queue = self.queue_of(running.lane)?;
-        let (_, kind) = self.memory.names.kind(row.kind).ok_or_else(missing)?;
-        let (_, queue_settings) = self.memory.names.queue(queue).ok_or_else(missing)?;
         let attempt = FailedAttempt {
             failure,
             failures: state.failures,
@@ -199,6 +204,8 @@ impl<R: Rows> Machine<R> {
             own_policy: row.extra.as_ref().and_then(|e| e.retry.as_ref()).or(kind.retry.as_ref()),
             queue_policy: &queue_settings.retry,
             max_attempts: row.max_attempts.or(kind.max_attempts),
+            policies: &names.policies,
+            connector: kind.connector.as_ref(),
         };
         let decision = retry::decide(&attempt, now, &mut Seed::new(seed ^ seq.0 as u64));
         match decision {
@@ -393,12 +400,16 @@ fn count_category(state: &mut StateRow, category: Category) -> u32 {
 }
 
 fn note_error(state: &mut StateRow, attempt: u32, failure: &Failure, now: Timestamp) {
+    let message = match retry::disbelieved(failure, now) {
+        Some(named) => format!("{} ({named})", failure.message),
+        None => failure.message.clone(),
+    };
     state.errors.push(ErrorEntry {
         attempt,
         at: now,
         category: failure.category,
         code: code_of(failure),
-        message: cut(failure.message.clone(), limits::MAX_ERROR_BYTES),
+        message: cut(message, limits::MAX_ERROR_BYTES),
     });
     let excess = state.errors.len().saturating_sub(limits::MAX_ERRORS_KEPT);
     state.errors.drain(..excess);

@@ -12,6 +12,9 @@ use crate::Result;
 use crate::params::{Advanced, Erase, Erased};
 use crate::rows::Rows;
 
+/// Finished jobs of a kind whose age is looked at in one step.
+const LOOK: usize = 256;
+
 impl<R: Rows> Machine<R> {
     /// Ends parks, takes jobs from expired leases, promotes due jobs, fires schedules.
     pub fn advance(&mut self, now: Timestamp) -> Result<Advanced> {
@@ -73,6 +76,9 @@ impl<R: Rows> Machine<R> {
         let mut left = limit.saturating_sub(expired as usize);
         let queues: Vec<_> = self.memory.names.queues().map(|(_, id)| id).collect();
         let mut pruned = expired;
+        let of_kinds = self.prune_kinds(left, now)?;
+        pruned += of_kinds as u64;
+        left -= of_kinds;
         for queue in queues {
             if left == 0 {
                 break;
@@ -103,6 +109,31 @@ impl<R: Rows> Machine<R> {
         self.delete_finished(&dead)?;
         self.tell_dependents(now)?;
         Ok(pruned + dead.len() as u64)
+    }
+
+    /// Deletes finished jobs of kinds that keep fewer than their queue. Returns how many.
+    fn prune_kinds(&mut self, limit: usize, now: Timestamp) -> Result<usize> {
+        let kinds = self.memory.names.kinds();
+        let own: Vec<_> = kinds.filter_map(|(id, (_, s))| Some((id, s.retention?))).collect();
+        let mut pruned = 0;
+        for (kind, retention) in own {
+            let Some(finished) = self.memory.finished.get(&kind).filter(|f| !f.is_empty()) else { continue };
+            let excess = (finished.len() as u64).saturating_sub(retention.count) as usize;
+            let oldest: Vec<Seq> =
+                finished.iter().take((limit - pruned).min(excess.max(LOOK))).copied().collect();
+            self.hint_rows(oldest.iter().copied(), Need::Everything)?;
+            let mut over = vec![];
+            for (i, seq) in oldest.into_iter().enumerate() {
+                let Some(done) = self.rows.done(seq)? else { continue };
+                if i >= excess && now.since(done.at) <= retention.age_ms {
+                    break;
+                }
+                over.push((seq, (done.queue, done.state)));
+            }
+            self.delete_finished(&over)?;
+            pruned += over.len();
+        }
+        Ok(pruned)
     }
 
     fn delete_finished(&mut self, jobs: &[(Seq, (QueueId, State))]) -> Result<()> {

@@ -75,7 +75,8 @@ impl<R: Rows> Machine<R> {
             tenant: row.tenant.and_then(|no| self.memory.names.tenant(no).cloned()),
             group: key.group.clone(),
             connector: key.connector.clone(),
-            payload: stored.payload.unwrap_or(row.payload),
+            // Whoever looks at a job sees no secrets; only the worker that runs it gets them.
+            payload: kind_settings.shown(stored.payload.unwrap_or(row.payload)),
             priority: key.priority,
             state,
             created_at: row.created_at,
@@ -117,9 +118,8 @@ impl<R: Rows> Machine<R> {
         let policy = job.retry.as_ref().unwrap_or(&queue.retry);
         let last = job.errors.last();
         let of_category = last.filter(|_| job.retry.is_none());
-        let of_category =
-            of_category.and_then(|e| tidegate_core::retry::RetryPolicy::of_category(e.category));
-        let allowed = of_category.as_ref().unwrap_or(policy).max_attempts;
+        let of_category = of_category.and_then(|e| self.memory.names.policies.of_category(e.category));
+        let allowed = of_category.as_deref().unwrap_or(policy).max_attempts;
         let max_attempts = job.max_attempts.unwrap_or(allowed).max(job.attempt);
         let finished = job.finished_at.unwrap_or(now);
         let (cause, expected_start) = match job.state {
@@ -189,6 +189,11 @@ impl<R: Rows> Machine<R> {
             self.memory.lanes.group_load(lane).filter(|(running, limit)| running >= limit)
         {
             return (Cause::GroupFull { group: job.group.clone(), running, limit }, None);
+        }
+        if let Some((running, limit)) =
+            self.memory.lanes.kind_load(lane).filter(|(running, limit)| running >= limit)
+        {
+            return (Cause::KindFull { running, limit }, None);
         }
         let (higher, older) = self.memory.lanes.ahead(lane, seq, AHEAD_BOUND);
         match self.memory.lanes.blocked(queue, now) {

@@ -9,17 +9,19 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, ScheduleName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
-use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::schedule::TickEntry;
 use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
-    ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased,
+    JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, RefusedDocument,
+    Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
 };
-use tidegate_store::{Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep};
+use tidegate_store::{
+    Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
+};
 
 /// The stores.
 pub(crate) struct Turns {
@@ -151,6 +153,30 @@ impl Registry for Turns {
 
     async fn parks(&self) -> Result<Vec<Park>> {
         self.one().parks().await
+    }
+}
+
+#[async_trait]
+impl Versions for Turns {
+    async fn apply(&self, apply: Apply) -> Result<Applied> {
+        let apply = Apply { now: self.at(apply.now), ..apply };
+        self.one().apply(apply).await
+    }
+
+    async fn refuse(&self, refused: RefusedDocument, now: Timestamp) -> Result<u64> {
+        self.one().refuse(refused, self.at(now)).await
+    }
+
+    async fn registry(&self) -> Result<Document> {
+        self.one().registry().await
+    }
+
+    async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>> {
+        self.one().versions(limit).await
+    }
+
+    async fn version(&self, number: u64) -> Result<Option<Version>> {
+        self.one().version(number).await
     }
 }
 

@@ -6,17 +6,18 @@ use async_trait::async_trait;
 use tidegate_core::codes;
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, ScheduleName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
-use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::schedule::TickEntry;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
-    NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, Report, Resolve, ScheduleChange,
-    ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased,
+    JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, RefusedDocument,
+    Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
 };
 use tidegate_store::{
     Error, Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Schedules, Signals, Store, Upkeep,
+    Versions,
 };
 
 #[derive(Default)]
@@ -124,6 +125,29 @@ impl Registry for FaultyStore {
     }
     async fn parks(&self) -> Result<Vec<Park>> {
         self.there()?.parks().await
+    }
+}
+
+#[async_trait]
+impl Versions for FaultyStore {
+    async fn apply(&self, apply: Apply) -> Result<Applied> {
+        self.there()?.apply(apply).await
+    }
+
+    async fn refuse(&self, refused: RefusedDocument, now: Timestamp) -> Result<u64> {
+        self.there()?.refuse(refused, now).await
+    }
+
+    async fn registry(&self) -> Result<Document> {
+        self.there()?.registry().await
+    }
+
+    async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>> {
+        self.there()?.versions(limit).await
+    }
+
+    async fn version(&self, number: u64) -> Result<Option<Version>> {
+        self.there()?.version(number).await
     }
 }
 

@@ -135,6 +135,9 @@ impl Memory {
         // A freed place, or a process that is alone now, may let another job run.
         self.signals.work = true;
         let who = Face { id, queue, kind, tenant };
+        if matches!(fate, Fate::Completed | Fate::Cancelled) {
+            self.known.note_finished(home, seq);
+        }
         match fate {
             Fate::Completed => {
                 let counts = self.known.counts.entry(queue).or_default();

@@ -1,0 +1,178 @@
+//! The example registry over every store: each of its kinds takes what it should and refuses everything else, and an event
+//! reaches exactly who subscribes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tidegate_conformance::Harness;
+use tidegate_conformance::kit::{START, job_id, kind};
+use tidegate_core::codes;
+use tidegate_core::ids::EventName;
+use tidegate_core::job::Priority;
+use tidegate_core::payload::Payload;
+use tidegate_core::policies::Policies;
+use tidegate_core::registry::{Document, Format};
+use tidegate_store::offer::{Offer, Offered, offer};
+use tidegate_store::params::{JobQuery, NewJob};
+use tidegate_store::{MemoryStore, Store, subscribers};
+
+use crate::common::Sqlite;
+use crate::pg::Postgres;
+
+const TEXT: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/communities/registry.toml"));
+
+/// Kind, queue, priority and limit, as the catalog has them; and a property with a date in it, if it has one.
+const CATALOG: [(&str, &str, Priority, u32, &str); 16] = [
+    ("daily-missions-assignment", "gamification", Priority::High, 1, "date"),
+    ("streak-check", "gamification", Priority::High, 1, "date"),
+    ("weekly-ranking-reset", "gamification", Priority::Medium, 1, "week_start"),
+    ("daily-feature-aggregation", "analytics", Priority::Medium, 1, "date"),
+    ("community-graph-build", "analytics", Priority::Medium, 1, "period_end"),
+    ("session-cleanup", "maintenance", Priority::Low, 1, "before"),
+    ("data-anonymization", "compliance", Priority::Medium, 1, "date"),
+    ("backup-database", "maintenance", Priority::Critical, 1, "date"),
+    ("webhook-dispatch", "webhooks", Priority::High, 5, "occurred_at"),
+    ("notification-send", "notifications", Priority::Medium, 10, "occurred_at"),
+    ("xp-calculation", "gamification", Priority::High, 3, "occurred_at"),
+    ("world-state-sync", "world", Priority::High, 2, "occurred_at"),
+    ("age-revalidation-prompt", "age", Priority::Medium, 1, "date"),
+    ("minor-detection-scan", "age", Priority::Medium, 1, "date"),
+    ("age-data-cleanup", "age", Priority::Low, 1, "before"),
+    ("minor-case-review", "age", Priority::High, 2, "occurred_at"),
+];
+
+fn document() -> Document {
+    Document::parse(TEXT, Format::Toml).unwrap_or_else(|problems| panic!("{problems:#?}"))
+}
+
+#[test]
+fn the_example_is_right_by_itself_and_is_the_catalog() {
+    let document = document();
+    assert_eq!(document.misplaced(|_| false, &Policies::default()), []);
+    assert_eq!((document.kinds.len(), document.queues.len()), (16, 8));
+    for (name, queue, priority, concurrency, _) in CATALOG {
+        let settings = &document.kinds[&kind(name)];
+        assert_eq!(
+            (settings.queue.as_str(), settings.priority, settings.concurrency),
+            (queue, priority, Some(concurrency)),
+            "{name}"
+        );
+        assert!(settings.schema.is_some() && !settings.description.is_empty(), "{name}");
+        assert!(
+            settings.schedule.is_some() != !settings.on.is_empty(),
+            "{name} runs by the clock or by events"
+        );
+    }
+}
+
+/// The smallest payload that a kind takes.
+fn valid(name: &str) -> Value {
+    match name {
+        "world-state-sync" => {
+            json!({ "community_id": 1, "zone_id": "plaza", "occurred_at": "2026-01-31T08:00:00-03:00" })
+        }
+        "webhook-dispatch" | "notification-send" | "xp-calculation" | "minor-case-review" => {
+            json!({ "community_id": 1, "member_id": 2, "occurred_at": "2026-01-31T08:00:00Z" })
+        }
+        _ => json!({}),
+    }
+}
+
+async fn each_kind_takes_what_it_should_and_refuses_everything_else(store: Arc<dyn Store>) {
+    let now = START;
+    let sent = Offer { text: TEXT, format: Format::Toml, by: "ann", source: "example", dry_run: false, now };
+    let Offered::Applied(applied) = offer(&*store, sent).await.unwrap() else {
+        panic!("the example is right")
+    };
+    assert_eq!(applied.version, Some(1));
+    let mut made = 0;
+    let mut job = |name: &str, payload: &Value| {
+        made += 1;
+        NewJob::new(job_id(made), kind(name), Payload::trusted(payload.to_string()))
+    };
+    for (name, _, _, _, date) in CATALOG {
+        let good = store.enqueue(vec![job(name, &valid(name))], now).await;
+        good.unwrap_or_else(|e| panic!("{name}: {e}"));
+        let with = |key: &str, value: Value| {
+            let mut payload = valid(name);
+            payload[key] = value;
+            payload
+        };
+        let date_time = ["occurred_at"].contains(&date) || name == "session-cleanup";
+        let example = if date_time { "a time like 2026-01-31T08:00:00Z" } else { "a date like 2026-01-31" };
+        for (payload, said) in [
+            (with("no_such_property", json!(1)), "/: unknown property \"no_such_property\"".to_owned()),
+            (with(date, json!(20_260_131)), format!("/{date}: expected string, found number")),
+            (with(date, json!("31/01/2026")), format!("/{date}: expected {example}")),
+        ] {
+            let error = store.enqueue(vec![job(name, &payload)], now).await.expect_err(name);
+            assert_eq!(error.code, codes::INVALID_PAYLOAD, "{name}");
+            assert!(
+                error.detail.contains(&said) && error.detail.contains(name),
+                "{said} in {}",
+                error.detail
+            );
+        }
+    }
+    let stored = store.search(JobQuery { limit: 100, ..JobQuery::default() }).await.unwrap().jobs;
+    assert_eq!(stored.len(), 16, "one of each kind");
+    let graph = stored.iter().find(|j| j.kind == kind("community-graph-build")).unwrap();
+    let filled: Value = serde_json::from_str(graph.payload.as_str()).unwrap();
+    assert_eq!(filled, json!({ "window_days": 28, "dry_run": false }), "defaults");
+}
+
+async fn one_event_enqueues_exactly_who_subscribes(store: Arc<dyn Store>) {
+    let now = START;
+    let sent = Offer { text: TEXT, format: Format::Toml, by: "ann", source: "example", dry_run: false, now };
+    offer(&*store, sent).await.unwrap();
+    let mut made = 1_000;
+    let mut expected: BTreeMap<&str, u64> = BTreeMap::new();
+    for (event, kinds, payload) in [
+        (
+            "mission.completed",
+            &["notification-send", "xp-calculation"][..],
+            json!({ "community_id": 1, "member_id": 2, "mission_id": 3, "occurred_at": "2026-01-31T08:00:00Z" }),
+        ),
+        ("member.joined", &["webhook-dispatch", "xp-calculation"], valid("xp-calculation")),
+        ("world.zone.changed", &["world-state-sync"], valid("world-state-sync")),
+        ("minor.suspected", &["minor-case-review"], valid("minor-case-review")),
+    ] {
+        let found = subscribers(&*store, &EventName::new(event).unwrap()).await.unwrap();
+        assert_eq!(found.iter().map(|k| k.as_str()).collect::<Vec<_>>(), kinds, "{event}");
+        let jobs = found.into_iter().map(|kind| {
+            made += 1;
+            NewJob::new(job_id(made), kind, Payload::trusted(payload.to_string()))
+        });
+        store.enqueue(jobs.collect(), now).await.unwrap();
+        kinds.iter().for_each(|kind| *expected.entry(kind).or_default() += 1);
+    }
+    let stored = store.search(JobQuery { limit: 100, ..JobQuery::default() }).await.unwrap().jobs;
+    let mut found: BTreeMap<&str, u64> = BTreeMap::new();
+    stored.iter().for_each(|job| *found.entry(job.kind.as_str()).or_default() += 1);
+    assert_eq!(found, expected);
+    let error = subscribers(&*store, &EventName::new("mission.complete").unwrap()).await.unwrap_err();
+    assert_eq!(error.code, codes::UNKNOWN_EVENT);
+    assert!(error.detail.contains("did you mean `mission.completed`?"), "{}", error.detail);
+}
+
+#[tokio::test]
+async fn the_example_over_memory() {
+    each_kind_takes_what_it_should_and_refuses_everything_else(Arc::new(MemoryStore::new())).await;
+    one_event_enqueues_exactly_who_subscribes(Arc::new(MemoryStore::new())).await;
+}
+
+#[tokio::test]
+async fn the_example_over_sqlite() {
+    let (one, other) = (Sqlite::open(), Sqlite::open());
+    each_kind_takes_what_it_should_and_refuses_everything_else(one.store()).await;
+    one_event_enqueues_exactly_who_subscribes(other.store()).await;
+}
+
+#[tokio::test]
+async fn the_example_over_postgres() {
+    let (one, other) = (Postgres::open().await, Postgres::open().await);
+    each_kind_takes_what_it_should_and_refuses_everything_else(one.store()).await;
+    one_event_enqueues_exactly_who_subscribes(other.store()).await;
+}

@@ -1,0 +1,201 @@
+use serde_json::json;
+
+use super::*;
+use crate::ids::KindName;
+use crate::policies::Policies;
+use crate::retry::{Backoff, Jitter};
+
+fn parse(text: &str) -> Document {
+    Document::parse(text, Format::Toml).unwrap_or_else(|problems| panic!("{problems:#?}"))
+}
+
+fn mistakes(text: &str) -> Vec<String> {
+    Document::parse(text, Format::Toml).unwrap_err().iter().map(ToString::to_string).collect()
+}
+
+const WHOLE: &str = r#"
+[policies.patient]
+max_attempts = 4
+backoff = { type = "exponential", base = "10s", factor = 3, cap_ms = 60000 }
+jitter = "equal"
+[categories]
+TRANSIENT_SERVER = "patient"
+LOGIC_ERROR = { max_attempts = 2, backoff = "immediate" }
+[platforms]
+shopify = 1.25
+[queues.billing]
+concurrency = 5
+limiter = { max = 30, per = "1s" }
+retention = { count = 100, age = "2h" }
+retry = "patient"
+max_wait = "5m"
+[kinds."invoice.send"]
+queue = "billing"
+description = "Sends it"
+priority = "high"
+timeout = "45s"
+max_attempts = 3
+retry = { max_attempts = 2, backoff = { type = "fixed", delay = "5m" }, jitter = "none" }
+connector = "shopify"
+concurrency = 2
+on = "order.paid"
+failures = { GONE = "INVALID_INPUT" }
+alerts = ["invoice_failed"]
+schedule = { cron = "0 1 * * *" }
+schema = { type = "object", properties = { order = { type = "integer" } } }
+"#;
+
+#[test]
+fn a_document_is_read_with_spans_as_people_write_them() {
+    let document = parse(WHOLE);
+    let queue = document.queues.values().next().unwrap();
+    assert_eq!(queue.limiter, Some(Limiter { max: 30, per_ms: 1_000 }));
+    assert_eq!(queue.retention, Retention { count: 100, age_ms: 7_200_000 });
+    assert_eq!((queue.max_wait_ms, queue.policy.as_deref()), (300_000, Some("patient")));
+    assert_eq!(queue.retry.max_attempts, 4);
+    let kind = &document.kinds[&KindName::new("invoice.send").unwrap()];
+    assert_eq!((kind.timeout_ms, kind.concurrency, kind.managed), (45_000, Some(2), true));
+    assert_eq!(kind.retry.as_ref().unwrap().backoff, Backoff::Fixed { delay_ms: 300_000 });
+    assert_eq!((kind.on.len(), kind.failures["GONE"]), (1, Category::InvalidInput));
+    let policies = &document.policies;
+    assert_eq!(policies.categories[&Category::TransientServer], policies.named["patient"]);
+    assert_eq!(policies.categories[&Category::LogicError].jitter, Jitter::PlusTenth);
+    assert_eq!(document.misplaced(|_| false, &Policies::default()), []);
+}
+
+#[test]
+fn what_is_written_can_be_read_again_as_toml_and_as_json() {
+    let document = parse(WHOLE);
+    for full in [false, true] {
+        let value = written(&document, full);
+        assert_eq!(Document::read(&value).unwrap(), document);
+        let text = toml::to_string_pretty(&value).unwrap();
+        assert_eq!(parse(&text), document, "{text}");
+        assert_eq!(text.contains("weight"), full, "{text}");
+        assert_eq!(Document::parse(&value.to_string(), Format::Json).unwrap(), document);
+    }
+    assert_eq!(written(&document, false)["queues"]["billing"]["retry"], "patient");
+    let stored = serde_json::to_string(&document).unwrap();
+    let read: Document = serde_json::from_str(&stored).unwrap();
+    assert_eq!((read.hash(), read), (document.hash(), document));
+}
+
+#[test]
+fn every_mistake_is_named_with_its_place() {
+    let found = mistakes(
+        r#"
+colour = 1
+[policies.bad]
+max_attempts = 0
+backoff = { type = "exponential", base = "soon", factor = 0.5 }
+[policies."no name"]
+backoff = { type = "often" }
+[categories]
+TRANSIENT_SERVR = "patient"
+LOGIC_ERROR = "patient"
+[platforms]
+shopify = 0
+[queues."a b"]
+[queues.a]
+concurrency = 0
+worker_concurrency = -1
+limiter = { max = 3 }
+max_wait = "1h"
+max_wait_ms = 7
+weigth = 2
+[kinds.k]
+timeout = 30
+priority = "urgent"
+on = ["a", "a", "b c"]
+failures = { GONE = "INVALID_INPT" }
+schedule = 7
+schema = { properties = { d = { format = "dates" } } }
+[kinds.l]
+queue = "a"
+timeout_ms = 0
+retry = { max_attempts = 2, backoff = { type = "linear" } }
+"#,
+    );
+    for part in [
+        "colour: there is no such setting; there are policies, categories, platforms, queues, kinds",
+        "policies.bad.max_attempts: max_attempts must be between 1 and 100",
+        "policies.bad.backoff.base: \"soon\" is not a span of time",
+        "policies.\"no name\": \"no name\" is no name for a policy",
+        "policies.\"no name\".max_attempts: it is missing",
+        "policies.\"no name\".backoff.type: \"often\" is no strategy",
+        "categories.TRANSIENT_SERVR: there is no such category; did you mean `TRANSIENT_SERVER`?",
+        "categories.LOGIC_ERROR: there is no policy \"patient\"",
+        "platforms.shopify: a factor must be between 0.1 and 100",
+        "queues.\"a b\": queue \"a b\" contains ' '",
+        "queues.a.concurrency: concurrency must be at least 1",
+        "queues.a.worker_concurrency: -1 is not a whole number in range",
+        "queues.a.limiter.per: it is missing",
+        "queues.a.max_wait: `max_wait` and `max_wait_ms` say the same",
+        "queues.a.weigth: there is no such setting; did you mean `weight`?",
+        "kinds.k.queue: it is missing",
+        "kinds.k.timeout: it is a number, it should be a span",
+        "kinds.k.priority:",
+        "kinds.k.on: a is named twice",
+        "kinds.k.on: event \"b c\" contains ' '",
+        "kinds.k.failures.GONE: \"INVALID_INPT\" is no category of failures; did you mean `INVALID_INPUT`?",
+        "kinds.k.schedule: it should be a table",
+        "kinds.k.schema.properties.d.format: this format is not known",
+        "kinds.l.timeout_ms: timeout must be between 1 ms and 7 days",
+        "kinds.l.retry.backoff.step_ms: it is missing",
+    ] {
+        assert!(found.iter().any(|m| m.starts_with(part)), "{part} in {found:#?}");
+    }
+    assert!(mistakes("[queues.a\n")[0].starts_with("it is not TOML: line 1"));
+    assert!(mistakes(&format!("#{}", "x".repeat(limits::MAX_REGISTRY_BYTES)))[0].contains("bytes"));
+    let many: String = (0..300).fold(String::new(), |text, n| text + &format!("[kinds.k{n}]\n"));
+    let found = mistakes(&many);
+    assert_eq!(
+        (found.len(), found.last().unwrap().as_str()),
+        (limits::MAX_REGISTRY_PROBLEMS + 1, "and 200 more")
+    );
+}
+
+#[test]
+fn what_a_document_names_must_be_somewhere() {
+    let document = parse("[queues.billing]\n[kinds.k]\nqueue = \"biling\"\nretry = \"webhok\"\n");
+    let said: Vec<String> =
+        document.misplaced(|_| false, &Policies::default()).iter().map(ToString::to_string).collect();
+    assert!(
+        said[0].starts_with("kinds.k.queue: there is no queue biling; did you mean `billing`?"),
+        "{said:?}"
+    );
+    assert!(
+        said[1].starts_with("kinds.k.retry: there is no policy \"webhok\"; did you mean `webhook`?"),
+        "{said:?}"
+    );
+    assert_eq!(document.misplaced(|_| true, &Policies::default()).len(), 1);
+}
+
+#[test]
+fn only_what_differs_is_a_difference() {
+    let there = parse(
+        "[queues.a]\n[queues.b]\nweight = 2\n[policies.p]\nmax_attempts = 2\nbackoff = \"immediate\"\n",
+    );
+    let wanted = parse("[queues.a]\n[queues.b]\nweight = 3\n[queues.c]\n");
+    let said = |exactly: bool| -> Vec<(Change, String, usize)> {
+        let found = differences(&there, &wanted, exactly);
+        found.into_iter().map(|d| (d.change, d.name, d.fields.len())).collect()
+    };
+    let expected = [(Change::Change, "b".to_owned(), 1), (Change::Add, "c".to_owned(), 0)];
+    assert_eq!(said(false), expected);
+    assert_eq!(said(true)[0], (Change::Remove, "p".to_owned(), 0));
+    let found = differences(&there, &wanted, false);
+    assert_eq!(found[0].fields, [("weight".to_owned(), json!(2), json!(3))]);
+}
+
+#[test]
+fn settings_that_older_versions_wrote_are_still_read() {
+    let kind: KindSettings = serde_json::from_str(
+        r#"{"queue":"q","description":"","priority":"medium","timeout_ms":30000,"max_attempts":null,"retry":null,"connector":null}"#,
+    )
+    .unwrap();
+    assert_eq!(kind, KindSettings::new(QueueName::new("q").unwrap()));
+    // And a kind that uses nothing new is written as they wrote it.
+    let text = serde_json::to_string(&kind).unwrap();
+    assert!(!text.contains("schema") && !text.contains("managed") && !text.contains("policy"), "{text}");
+}

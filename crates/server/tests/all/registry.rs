@@ -1,0 +1,143 @@
+//! The registry as a document, its history, and events.
+
+use crate::common::{Ask, Served, over_stores};
+use hyper::Method;
+use serde_json::{Value, json};
+use tidegate_wire::keys::Role;
+
+over_stores! {
+    a_document_is_put_shown_and_taken_back,
+    a_document_with_mistakes_changes_nothing_and_is_in_the_history,
+    an_event_enqueues_every_kind_that_subscribes_once,
+    an_event_of_a_tenant_is_that_tenants,
+    a_payload_that_does_not_fit_is_refused_and_secrets_are_not_shown,
+}
+
+fn orders() -> Value {
+    json!({
+        "queues": {"post": {"concurrency": 3}},
+        "kinds": {
+            "invoice": {"queue": "post", "timeout": "45s", "on": ["order.paid"]},
+            "label": {"queue": "post", "on": ["order.paid", "order.moved"], "schema": {
+                "type": "object", "required": ["order"], "properties": {
+                    "order": {"type": "integer"}, "door_code": {"type": "string", "x-secret": true}}}},
+            "audit": {"queue": "post"}
+        }
+    })
+}
+
+async fn a_document_is_put_shown_and_taken_back(served: Served) {
+    let dry = served.put("/v1/registry?dry_run=true", orders()).await.is(200).json;
+    assert_eq!((&dry["version"], dry["changes"].as_array().unwrap().len()), (&Value::Null, 4));
+    let first = served.put("/v1/registry?source=deploy", orders()).await.is(200).json;
+    assert_eq!(first["version"], 1);
+    let toml = "[kinds.invoice]\nqueue = \"post\"\ntimeout = \"60s\"\n";
+    let ask = Ask::new(Method::PUT, "/v1/registry").raw("application/toml; charset=utf-8", toml);
+    assert_eq!(served.send(ask).await.is(200).json["version"], 2);
+    let shown = served.get("/v1/registry").await.is(200).json;
+    let kinds = &shown["document"]["kinds"];
+    assert_eq!(
+        (&kinds["invoice"]["timeout_ms"], &kinds["label"]["on"][1]),
+        (&json!(60_000), &json!("order.moved"))
+    );
+    let same = served.put("/v1/registry", shown["document"].clone()).await.is(200).json;
+    assert_eq!(same["changes"], json!([]), "what is shown can be put again");
+    let back = served.post("/v1/registry/rollback", json!({"version": 1})).await.is(200).json;
+    assert_eq!(back["version"], 3);
+    let history = served.get("/v1/registry/history?limit=2").await.is(200).json;
+    let sources: Vec<&Value> = history["versions"].as_array().unwrap().iter().map(|v| &v["source"]).collect();
+    assert_eq!(sources, ["rollback to 1", "api"]);
+    let version = served.get("/v1/registry/history/1").await.is(200).json;
+    assert_eq!(
+        (&version["info"]["source"], &version["document"]["kinds"]["invoice"]["timeout_ms"]),
+        (&json!("deploy"), &json!(45_000))
+    );
+    for path in ["/v1/registry/history/99", "/v1/registry/history/x"] {
+        assert_eq!(served.get(path).await.is(404).code(), "TG3031");
+    }
+    assert_eq!(served.post("/v1/registry/rollback", json!({"version": 99})).await.is(404).code(), "TG3031");
+    assert_eq!(
+        served.send(Ask::new(Method::PUT, "/v1/registry").raw("text/plain", "x")).await.is(415).code(),
+        "TG2012"
+    );
+}
+
+async fn a_document_with_mistakes_changes_nothing_and_is_in_the_history(served: Served) {
+    let mut wrong = orders();
+    wrong["kinds"]["label"]["queue"] = json!("psot");
+    wrong["kinds"]["audit"]["timeout"] = json!(5);
+    let refused = served.put("/v1/registry", wrong).await.is(422);
+    assert_eq!(refused.code(), "TG2050");
+    assert!(refused.text("/detail").contains("kinds.audit.timeout: it is a number"), "{}", refused.json);
+    let mut misplaced = orders();
+    misplaced["kinds"]["label"]["queue"] = json!("psot");
+    let refused = served.put("/v1/registry", misplaced).await.is(422);
+    assert!(
+        refused.text("/detail").contains("kinds.label.queue: there is no queue psot; did you mean `post`?"),
+        "{}",
+        refused.json
+    );
+    assert_eq!(served.get("/v1/kinds").await.is(200).json, json!({"kinds": []}));
+    let history = served.get("/v1/registry/history").await.is(200).json;
+    let outcomes: Vec<&Value> =
+        history["versions"].as_array().unwrap().iter().map(|v| &v["outcome"]).collect();
+    assert_eq!(outcomes, ["refused", "refused"]);
+    assert_eq!(history["versions"][1]["problems"][0]["path"], "kinds.audit.timeout");
+}
+
+async fn an_event_enqueues_every_kind_that_subscribes_once(served: Served) {
+    served.put("/v1/registry", orders()).await.is(200);
+    let publish = || {
+        Ask::new(Method::POST, "/v1/events")
+            .json(&json!({"event": "order.paid", "payload": {"order": 7}}))
+            .header("idempotency-key", "order-7")
+    };
+    let first = served.send(publish()).await.is(201).json;
+    let kinds: Vec<&Value> = first["jobs"].as_array().unwrap().iter().map(|j| &j["kind"]).collect();
+    assert_eq!(kinds, ["invoice", "label"]);
+    let again = served.send(publish()).await.is(200).json;
+    let ids =
+        |reply: &Value| reply["jobs"].as_array().unwrap().iter().map(|j| j["id"].clone()).collect::<Vec<_>>();
+    assert_eq!(ids(&again), ids(&first));
+    let jobs = served.get("/v1/jobs").await.is(200).json;
+    assert_eq!(jobs["jobs"].as_array().unwrap().len(), 2);
+    let misfit =
+        served.post("/v1/events", json!({"event": "order.paid", "payload": {"order": "7"}})).await.is(422);
+    assert_eq!(misfit.code(), "TG2004");
+    let after = served.get("/v1/jobs").await.is(200).json;
+    assert_eq!(after["jobs"].as_array().unwrap().len(), 2, "all of them or none");
+    let unknown = served.post("/v1/events", json!({"event": "order.payed"})).await.is(404);
+    assert_eq!(unknown.code(), "TG3030");
+    assert!(unknown.text("/detail").contains("did you mean `order.paid`"), "{}", unknown.json);
+}
+
+async fn an_event_of_a_tenant_is_that_tenants(served: Served) {
+    served.put("/v1/registry", orders()).await.is(200);
+    let acme = served.key(Role::Producer, Some("acme")).await;
+    let other = served.key(Role::Producer, Some("other")).await;
+    let publish = |tenant: Option<&str>| {
+        let body = json!({"event": "order.moved", "payload": {"order": 7}, "tenant": tenant});
+        Ask::new(Method::POST, "/v1/events").json(&body).header("idempotency-key", "same")
+    };
+    let reply = served.send(publish(None).key(&acme)).await.is(201).json;
+    let path = format!("/v1/jobs/{}", reply["jobs"][0]["id"].as_str().unwrap());
+    let job = served.send(Ask::new(Method::GET, &path).key(&acme)).await.is(200).json;
+    assert_eq!(job["tenant"], "acme");
+    served.send(Ask::new(Method::GET, &path).key(&other)).await.is(404);
+    assert_eq!(served.send(publish(Some("acme")).key(&other)).await.is(403).code(), "TG2016");
+    // The same idempotency key of another key is another event.
+    served.send(publish(None).key(&other)).await.is(201);
+}
+
+async fn a_payload_that_does_not_fit_is_refused_and_secrets_are_not_shown(served: Served) {
+    served.put("/v1/registry", orders()).await.is(200);
+    let bad = served.post("/v1/jobs", json!({"kind": "label", "payload": {}})).await.is(422);
+    assert!(bad.text("/detail").contains("\"order\" is missing"), "{}", bad.json);
+    let payload = json!({"order": 7, "door_code": "4711-hidden"});
+    let id = served.post("/v1/jobs", json!({"kind": "label", "payload": payload})).await.is(201).text("/id");
+    let job = served.get(&format!("/v1/jobs/{id}")).await.is(200).json;
+    assert_eq!(job["payload"], json!({"order": 7, "door_code": "***"}));
+    assert_eq!(served.get("/v1/jobs?text=4711-hidden").await.is(200).json["jobs"], json!([]));
+    let claimed = served.claim(1).await;
+    assert_eq!(claimed["jobs"][0]["payload"]["door_code"], "4711-hidden", "{claimed}");
+}

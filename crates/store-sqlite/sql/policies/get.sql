@@ -1,0 +1,2 @@
+-- The registry's retry policies (JSON), if it has any. No params. Index: primary key.
+SELECT body FROM policies WHERE id = 1

@@ -1,0 +1,216 @@
+//! The registry as a whole: apply a document or go back to a version, with a history of both.
+
+use std::collections::BTreeSet;
+
+use tidegate_core::codes;
+use tidegate_core::failure::cut;
+use tidegate_core::limits;
+use tidegate_core::policies::Policies;
+use tidegate_core::registry::{Difference, Document, Outcome, Problem, Version, VersionInfo, differences};
+use tidegate_core::time::Timestamp;
+
+use super::change::PoliciesSet;
+use super::{Change, Machine};
+use crate::params::{Applied, Apply, RefusedDocument, Wanted};
+use crate::rows::Rows;
+use crate::{Error, Result};
+
+impl<R: Rows> Machine<R> {
+    /// Queues, kinds and policies as they are.
+    pub fn registry(&mut self) -> Result<Document> {
+        let names = &self.memory.names;
+        Ok(Document {
+            queues: names.queues().filter_map(|(_, id)| names.queue(id).cloned()).collect(),
+            kinds: names.kinds().map(|(_, kind)| kind.clone()).collect(),
+            policies: names.policies.clone(),
+        })
+    }
+
+    /// Changes the registry in one step, or not at all.
+    pub fn apply(&mut self, apply: Apply) -> Result<Applied> {
+        let now = self.tick(apply.now)?;
+        let there = self.registry()?;
+        let (mut wanted, exactly) = match apply.wanted {
+            Wanted::Document(mut document) => {
+                document.kinds.values_mut().for_each(|kind| kind.managed = true);
+                (*document, false)
+            }
+            Wanted::Version(number) => (self.as_it_was(number, &there)?, true),
+        };
+        check(&wanted, &there)?;
+        let before = if exactly { Policies::default() } else { there.policies.clone() };
+        wanted.resolve(&before);
+        let named = entries(&wanted);
+        let left_alone = entries(&there).difference(&named).count() as u64;
+        follow_policies(&there, &mut wanted, &before);
+        let changes = differences(&there, &wanted, exactly);
+        let changed: BTreeSet<(String, String)> =
+            changes.iter().map(|d| (d.what.clone(), d.name.clone())).collect();
+        let unchanged = named.difference(&changed).count() as u64;
+        let mut reply = Applied { version: None, unchanged, left_alone, changes };
+        if apply.dry_run || reply.changes.is_empty() {
+            bound(&mut reply.changes);
+            return Ok(reply);
+        }
+        let total = reply.changes.len() as u64;
+        bound(&mut reply.changes);
+        self.make_so(&there, wanted, exactly, now)?;
+        let document = self.registry()?;
+        let info = VersionInfo {
+            number: self.memory.names.version + 1,
+            at: now,
+            by: cut(apply.by, limits::MAX_NAME_BYTES),
+            source: cut(apply.source, limits::MAX_NOTE_BYTES),
+            outcome: Outcome::Applied,
+            hash: document.hash(),
+            changes: reply.changes.clone(),
+            changed: total,
+            problems: vec![],
+        };
+        reply.version = Some(self.keep(Version { info, document: Some(document) })?);
+        Ok(reply)
+    }
+
+    /// Keeps in the history that a document was refused.
+    pub fn refuse(&mut self, refused: RefusedDocument, now: Timestamp) -> Result<u64> {
+        let now = self.tick(now)?;
+        let said = |p: Problem| Problem {
+            path: cut(p.path, limits::MAX_NOTE_BYTES),
+            what: cut(p.what, limits::MAX_NOTE_BYTES),
+        };
+        let info = VersionInfo {
+            number: self.memory.names.version + 1,
+            at: now,
+            by: cut(refused.by, limits::MAX_NAME_BYTES),
+            source: cut(refused.source, limits::MAX_NOTE_BYTES),
+            outcome: Outcome::Refused,
+            hash: cut(refused.hash, limits::MAX_NAME_BYTES),
+            changes: vec![],
+            changed: 0,
+            problems: refused.problems.into_iter().take(KEPT_PROBLEMS).map(said).collect(),
+        };
+        self.keep(Version { info, document: None })
+    }
+
+    /// The newest versions, newest first.
+    pub fn versions(&mut self, limit: usize) -> Result<Vec<VersionInfo>> {
+        self.rows.versions(limit.min(limits::MAX_REGISTRY_VERSIONS + limits::MAX_REGISTRY_REFUSALS))
+    }
+
+    /// A version with its document.
+    pub fn version(&mut self, number: u64) -> Result<Option<Version>> {
+        self.rows.version(number)
+    }
+
+    fn keep(&mut self, version: Version) -> Result<u64> {
+        let number = version.info.number;
+        let keep = match version.info.outcome {
+            Outcome::Applied => limits::MAX_REGISTRY_VERSIONS,
+            Outcome::Refused => limits::MAX_REGISTRY_REFUSALS,
+        };
+        self.rows.add_version(&version, keep)?;
+        self.change(Change::Version(number))?;
+        Ok(number)
+    }
+
+    /// The registry of a version. What came later stays, because jobs may name it, but nothing enqueues it by itself.
+    fn as_it_was(&mut self, number: u64, there: &Document) -> Result<Document> {
+        let found = self.rows.version(number)?.and_then(|v| v.document);
+        let missing = || {
+            let detail = format!("the registry has no version {number} to go back to");
+            Error::new(codes::VERSION_NOT_FOUND, detail)
+        };
+        let mut document = found.ok_or_else(missing)?;
+        let later = there.kinds.iter().filter(|(name, _)| !document.kinds.contains_key(*name));
+        let idle = later.map(|(name, settings)| {
+            let mut settings = settings.clone();
+            settings.on.clear();
+            settings.schedule = None;
+            (name.clone(), settings)
+        });
+        let idle: Vec<_> = idle.collect();
+        document.kinds.extend(idle);
+        Ok(document)
+    }
+
+    fn make_so(&mut self, there: &Document, wanted: Document, exactly: bool, now: Timestamp) -> Result<()> {
+        let mut policies = if exactly { wanted.policies.clone() } else { there.policies.clone() };
+        policies.merge(&wanted.policies);
+        if policies != there.policies {
+            self.rows.put_policies(&policies)?;
+            self.change(Change::Policies(Box::new(PoliciesSet(policies))))?;
+        }
+        for (name, settings) in wanted.queues {
+            if there.queues.get(&name) != Some(&settings) {
+                self.put_queue(name, settings, now)?;
+            }
+        }
+        for (name, settings) in wanted.kinds {
+            if there.kinds.get(&name) != Some(&settings) {
+                self.write_kind(name, settings)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Queues and kinds that a document names.
+fn entries(document: &Document) -> BTreeSet<(String, String)> {
+    let queues = document.queues.keys().map(|q| ("queue".to_owned(), q.to_string()));
+    queues.chain(document.kinds.keys().map(|k| ("kind".to_owned(), k.to_string()))).collect()
+}
+
+/// Mistakes of a refused document that history keeps.
+const KEPT_PROBLEMS: usize = 20;
+
+/// Everything must be acceptable before anything is written.
+fn check(wanted: &Document, there: &Document) -> Result<()> {
+    let mut problems = wanted.misplaced(|q| there.queues.contains_key(q), &there.policies);
+    let mut fault = |path: String, why: String| problems.push(Problem { path, what: why });
+    for (name, settings) in &wanted.queues {
+        settings.faults().into_iter().for_each(|(field, why)| fault(format!("queues.{name}.{field}"), why));
+    }
+    for (name, settings) in &wanted.kinds {
+        settings.faults().into_iter().for_each(|(field, why)| fault(format!("kinds.{name}.{field}"), why));
+    }
+    if let Err(why) = wanted.policies.check() {
+        fault("policies".into(), why);
+    }
+    let text = serde_json::to_string(wanted).map_err(|e| Error::internal(e.to_string()))?;
+    if text.len() > limits::MAX_REGISTRY_BYTES {
+        fault(String::new(), format!("it has more than {} bytes", limits::MAX_REGISTRY_BYTES));
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    Err(Error::new(codes::INVALID_REGISTRY, said.join("\n")))
+}
+
+/// Whoever names a policy that becomes another one follows it, also if the document does not name them.
+fn follow_policies(there: &Document, wanted: &mut Document, before: &Policies) {
+    let mut policies = before.clone();
+    policies.merge(&wanted.policies);
+    for (name, queue) in &there.queues {
+        if let Some(policy) = queue.policy.as_deref().and_then(|p| policies.named(p))
+            && *policy != queue.retry
+        {
+            let mut queue = queue.clone();
+            queue.retry = policy.into_owned();
+            wanted.queues.entry(name.clone()).or_insert(queue);
+        }
+    }
+    for (name, kind) in &there.kinds {
+        if let Some(policy) = kind.policy.as_deref().and_then(|p| policies.named(p))
+            && kind.retry.as_ref() != Some(&*policy)
+        {
+            let mut kind = kind.clone();
+            kind.retry = Some(policy.into_owned());
+            wanted.kinds.entry(name.clone()).or_insert(kind);
+        }
+    }
+}
+
+fn bound(changes: &mut Vec<Difference>) {
+    changes.truncate(limits::MAX_REGISTRY_CHANGES);
+}
