@@ -5,7 +5,7 @@
 //! - [`machine`]: the operations themselves, written once over [`rows::Rows`]. The in-memory store and SQLite run this
 //!   same machine; they differ in where rows live and what makes them durable.
 //! - [`gates`]: what gates say about jobs, told to a store.
-//! - [`feed`]: what happened to jobs, for whoever follows along.
+//! - [`feed`]: what happened to jobs, for whoever follows along; [`meter`]: how much of it, counted.
 //! - [`memory`]: the reference model.
 //!
 //! `now` and the seed are arguments everywhere, so histories can be replayed and backends compared reply by reply.
@@ -16,6 +16,7 @@ pub mod feed;
 pub mod gates;
 pub mod machine;
 pub mod memory;
+pub mod meter;
 mod pace;
 pub mod params;
 pub mod rows;
@@ -25,6 +26,7 @@ mod traits;
 pub use error::{Error, Result};
 pub use feed::Feed;
 pub use memory::MemoryStore;
+pub use meter::Meter;
 pub use pace::Pace;
 pub use signals::Signals;
 pub use traits::{Jobs, Letters, Records, Registry, Store, Upkeep};

@@ -15,7 +15,8 @@ use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
 
 use super::hints::Need;
-use super::{Because, Change, Fate, Machine};
+use super::{Because, Change, Face, Fate, Machine};
+use crate::meter::SeenWhat;
 use crate::params::{Outcome, Report, Settle, Settled, Settlement, Ticket};
 use crate::rows::{DoneRow, Reads, Rows, StateRow};
 use crate::{Error, Result};
@@ -185,6 +186,7 @@ impl<R: Rows> Machine<R> {
         let queue = self.queue_of(running.lane)?;
         let (_, kind) = self.memory.names.kind(row.kind).ok_or_else(missing)?;
         let (_, queue_settings) = self.memory.names.queue(queue).ok_or_else(missing)?;
+        let face = Face { id: running.id, queue, kind: running.kind, tenant: running.tenant };
         let attempt = FailedAttempt {
             failure,
             failures: state.failures,
@@ -194,6 +196,7 @@ impl<R: Rows> Machine<R> {
             max_attempts: row.max_attempts.or(kind.max_attempts),
         };
         let decision = retry::decide(&attempt, now, &mut Seed::new(seed ^ seq.0 as u64));
+        self.memory.saw(face, SeenWhat::Failed(failure.category));
         match decision {
             RetryDecision::At(at) => {
                 state.not_before = failure.retry_at.filter(|t| *t > now && *t <= at);

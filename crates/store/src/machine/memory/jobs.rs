@@ -1,6 +1,6 @@
 //! What changes do to jobs, and the events they make.
 
-use tidegate_core::ids::Seq;
+use tidegate_core::ids::{JobId, Seq};
 use tidegate_core::job::State;
 use tidegate_core::lanes::{Exclusive, QueueId};
 use tidegate_core::leases::{Lease, Running};
@@ -9,6 +9,7 @@ use tidegate_core::time::Timestamp;
 use super::{Known, Memory, must};
 use crate::feed::{Happened, JobEvent};
 use crate::machine::change::{Because, Face, Fate, Leased, Place, StoredJobs};
+use crate::meter::{End, SeenWhat};
 use crate::{Error, Result};
 
 impl Memory {
@@ -31,6 +32,9 @@ impl Memory {
                 State::Ready
             };
             self.event(Face { id, queue, kind, tenant }, || Happened::Enqueued { state });
+        }
+        if let Some(&id) = ids.as_slice().first() {
+            self.saw(Face { id, queue, kind, tenant }, SeenWhat::Enqueued(n));
         }
         Ok(())
     }
@@ -110,7 +114,7 @@ impl Memory {
     pub(super) fn let_go(&mut self, seq: Seq, fate: &Fate) -> Result<()> {
         let now = self.known.now;
         let not_held = || Error::internal(format!("job {} is not running", seq.0));
-        let (running, _) = self.known.leases.release(seq).ok_or_else(not_held)?;
+        let (running, since) = self.known.leases.release(seq).ok_or_else(not_held)?;
         let Running { id, kind, tenant, lane: home, .. } = running;
         self.known.lanes.answered(home, seq, now);
         let queue = self.known.lanes.finished(home, now);
@@ -118,11 +122,17 @@ impl Memory {
         // A freed place, or a process that is alone now, may let another job run.
         self.signals.work = true;
         let who = Face { id, queue, kind, tenant };
+        let run_ms = now.since(since);
+        if let Some(end) = end_of(fate) {
+            if let Some(failed) = end.failed() {
+                self.known.counts.entry(queue).or_default().rate.record(now, failed, run_ms);
+            }
+            let total_ms = (end == End::Completed).then(|| age_ms(id, now)).flatten();
+            self.saw(who, SeenWhat::Ended { end, run_ms, total_ms });
+        }
         match fate {
             Fate::Completed => {
-                let counts = self.known.counts.entry(queue).or_default();
-                counts.completed += 1;
-                counts.rate.record(now);
+                self.known.counts.entry(queue).or_default().completed += 1;
                 self.event(who, || Happened::Completed);
             }
             Fate::Cancelled => {
@@ -159,9 +169,34 @@ impl Memory {
             queue: queue.clone(),
             kind: kind.clone(),
             tenant: face.tenant.and_then(|no| names.tenant(no).cloned()),
+            here: !self.following,
             what: what(),
         });
     }
+}
+
+/// How an attempt ended, as it is counted.
+fn end_of(fate: &Fate) -> Option<End> {
+    let of = |because: &Because| match because {
+        Because::Retry { .. } => End::Retried,
+        Because::Snooze => End::Snoozed,
+        Because::Release => End::Released,
+        Because::Stall => End::Stalled,
+    };
+    match fate {
+        Fate::Completed => Some(End::Completed),
+        Fate::Cancelled => Some(End::Cancelled),
+        Fate::Dead { .. } => Some(End::Dead),
+        Fate::Scheduled(_, because) | Fate::Ready { because, .. } => Some(of(because)),
+        Fate::Erased => None,
+    }
+}
+
+/// How long ago an id was made, if it says so.
+fn age_ms(id: JobId, now: Timestamp) -> Option<i64> {
+    let uuid = id.uuid();
+    let made = (uuid.get_version_num() == 7).then(|| (uuid.as_u128() >> 80) as i64)?;
+    Some(now.0 - made).filter(|age| *age >= 0)
 }
 
 fn happened(because: &Because, run_at: Timestamp) -> Happened {
