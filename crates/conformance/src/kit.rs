@@ -50,7 +50,7 @@ pub struct Differs {
 
 impl Default for Differs {
     fn default() -> Self {
-        Self { shelves: &[Shelf::Keys, Shelf::Workers, Shelf::Orders], makes_ids: false, exempt: &[] }
+        Self { shelves: &Shelf::ALL, makes_ids: false, exempt: &[] }
     }
 }
 

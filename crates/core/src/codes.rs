@@ -153,6 +153,10 @@ codes! {
         "`tidegate registry show` prints the kinds with their events (`on`)";
     VERSION_NOT_FOUND = "TG3031", NotFound, "there is no such version of the registry",
         "`tidegate registry history` lists those that are kept; a refused document has nothing to go back to";
+    SILENCE_NOT_FOUND = "TG3009", NotFound, "there is no such silence",
+        "`tidegate alerts silences` lists those that have not ended";
+    CHANNEL_NOT_FOUND = "TG3010", NotFound, "there is no such channel",
+        "channels are set up in the alerts file: docs/guides/observing.md";
     STALE_LEASE = "TG4001", State, "the lease was lost, the write is refused",
         "another worker has the job now; let this run end without effects";
     WRONG_STATE = "TG4002", State, "the job's state does not allow this",

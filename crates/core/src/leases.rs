@@ -122,16 +122,16 @@ impl Leases {
         self.running.get_mut(&seq).map(|r| r.cancel_requested = true).is_some()
     }
 
-    /// Takes a job off its lease. The second part is true if the lease is empty now and gone.
-    pub fn release(&mut self, seq: Seq) -> Option<(Running, bool)> {
+    /// Takes a job off its lease, which is gone with its last one. The second part is since when the lease held it.
+    pub fn release(&mut self, seq: Seq) -> Option<(Running, Timestamp)> {
         let running = self.running.remove(&seq)?;
         let lease = self.by_id.get_mut(&running.lease)?;
         lease.jobs.remove(&seq);
-        let empty = lease.jobs.is_empty();
-        if empty {
+        let since = lease.since;
+        if lease.jobs.is_empty() {
             self.drop_lease(running.lease);
         }
-        Some((running, empty))
+        Some((running, since))
     }
 
     fn drop_lease(&mut self, id: LeaseId) {

@@ -4,6 +4,7 @@
 //! So a month can be simulated in seconds and a failure replayed from its seed.
 #![warn(missing_docs)]
 
+pub mod alerts;
 pub mod codes;
 pub mod failure;
 pub mod gates;
@@ -12,6 +13,7 @@ pub mod job;
 pub mod lanes;
 pub mod leases;
 pub mod limits;
+pub mod metrics;
 pub mod near;
 pub mod payload;
 pub mod policies;

@@ -458,6 +458,7 @@ impl Session {
         self.watching = watched;
         let machine = self.machine()?;
         machine.watch(watched);
+        machine.measure();
         Ok(machine.take_signals())
     }
 
@@ -503,6 +504,8 @@ impl Session {
             more
         })?;
         self.dirty = false;
+        let feed = self.feed.clone();
+        self.machine()?.count_seen(feed.meter());
         if logged {
             self.machine()?.rows_mut().set_time(position.now);
             self.mark = Mark { version: next, stamp };

@@ -348,6 +348,7 @@ impl Writer {
             machine.watch(watched);
             self.syncer.feed().skip_to(self.commit);
         }
+        machine.measure();
         self.commit += 1;
         let mut group = Group { done: vec![], jobs: 0, writing: false, next: None };
         let (last_now, standing) = (&mut self.last_now, &mut self.standing);
@@ -375,6 +376,7 @@ impl Writer {
             Ok(()) => {
                 let keep = machine.must_keep();
                 send_signals(&self.signals, machine);
+                machine.count_seen(self.syncer.feed().meter());
                 let written = group.writing;
                 let events = (self.commit, machine.take_events());
                 let callers = group.answer_now(keep, self.syncer.is_behind());

@@ -15,6 +15,8 @@ use tidegate_core::job::State;
 use tidegate_core::time::Timestamp;
 use tokio::sync::watch;
 
+use crate::meter::Meter;
+
 /// Events kept for followers that come back.
 pub const EVENTS_KEPT: usize = 65_536;
 
@@ -37,9 +39,22 @@ pub struct JobEvent {
     pub kind: KindName,
     /// Whose it is.
     pub tenant: Option<TenantId>,
+    /// Whether this process did it, and not another one that shares the store.
+    #[serde(skip)]
+    pub here: Here,
     /// What.
     #[serde(flatten)]
     pub what: Happened,
+}
+
+/// Whether something happened in this process. No part of what happened: events that differ in it alone are equal.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Here(pub bool);
+
+impl PartialEq for Here {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// What happened.
@@ -144,6 +159,7 @@ pub struct Feed {
 struct Inner {
     kept: Mutex<Kept>,
     latest: watch::Sender<EventId>,
+    meter: Meter,
 }
 
 #[derive(Debug)]
@@ -169,7 +185,13 @@ impl Feed {
         let start = EventId { origin, commit, place: u32::MAX };
         let events = VecDeque::new();
         let kept = Kept { events, capacity: capacity.max(1), last: start, dropped: start, left: None };
-        Self { inner: Arc::new(Inner { kept: Mutex::new(kept), latest: watch::Sender::new(start) }) }
+        let (kept, latest) = (Mutex::new(kept), watch::Sender::new(start));
+        Self { inner: Arc::new(Inner { kept, latest, meter: Meter::default() }) }
+    }
+
+    /// What this process did, counted.
+    pub fn meter(&self) -> &Meter {
+        &self.inner.meter
     }
 
     /// Whether anybody follows, or did lately. Stores need not make events while nobody does; when they begin to, they
@@ -293,6 +315,7 @@ mod tests {
             queue: "q".parse().unwrap(),
             kind: "k".parse().unwrap(),
             tenant: None,
+            here: Here(true),
             what: Happened::Completed,
         }
     }

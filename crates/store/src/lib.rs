@@ -5,7 +5,7 @@
 //! - [`machine`]: the operations themselves, written once over [`rows::Rows`]. The in-memory store and SQLite run this
 //!   same machine; they differ in where rows live and what makes them durable.
 //! - [`gates`]: what gates say about jobs, told to a store.
-//! - [`feed`]: what happened to jobs, for whoever follows along.
+//! - [`feed`]: what happened to jobs, for whoever follows along; [`meter`]: how much of it, counted.
 //! - [`memory`]: the reference model.
 //! - [`offer`]: a document of the registry as it comes in.
 //!
@@ -17,6 +17,7 @@ pub mod feed;
 pub mod gates;
 pub mod machine;
 pub mod memory;
+pub mod meter;
 pub mod offer;
 mod pace;
 pub mod params;
@@ -28,6 +29,7 @@ mod traits;
 pub use error::{Error, Result};
 pub use feed::Feed;
 pub use memory::MemoryStore;
+pub use meter::Meter;
 pub use pace::Pace;
 pub use signals::Signals;
 pub use subscribers::subscribers;

@@ -479,8 +479,10 @@ impl MemoryStore {
         let mut guard = self.lock();
         let machine = guard.as_mut().ok_or_else(closed)?;
         self.watch(machine);
+        machine.measure();
         let reply = operation(machine);
         let pending = machine.take_signals();
+        machine.count_seen(self.feed.meter());
         // Published under the lock: events come in the order of the operations.
         self.feed.publish(self.commits.fetch_add(1, Ordering::Relaxed) + 1, machine.take_events());
         drop(guard);

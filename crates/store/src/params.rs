@@ -400,6 +400,12 @@ pub struct QueueView {
     pub oldest_ready: Option<Timestamp>,
     /// Jobs completed in the last minute.
     pub completed_last_minute: u64,
+    /// Attempts that failed in the last minute.
+    pub failed_last_minute: u64,
+    /// How long the attempts that ended in the last minute took together.
+    pub run_ms_last_minute: u64,
+    /// Jobs taken back from dead workers that have not run since.
+    pub stalled: u64,
     /// Pauses and other parks of the queue itself.
     pub parks: Vec<Park>,
     /// Groups with ready jobs that are parked.
@@ -565,6 +571,18 @@ pub enum Shelf {
     Workers,
     /// What workers are asked to do.
     Orders,
+    /// What is known of alerts.
+    Alerts,
+    /// Alerts that nobody wants to hear of for a while.
+    Silences,
+    /// Written to see whether it can be done, and taken back.
+    Probes,
+}
+
+impl Shelf {
+    /// Every shelf.
+    pub const ALL: [Self; 6] =
+        [Self::Keys, Self::Workers, Self::Orders, Self::Alerts, Self::Silences, Self::Probes];
 }
 
 impl Shelf {
@@ -574,6 +592,9 @@ impl Shelf {
             Self::Keys => "keys",
             Self::Workers => "workers",
             Self::Orders => "orders",
+            Self::Alerts => "alerts",
+            Self::Silences => "silences",
+            Self::Probes => "probes",
         }
     }
 }

@@ -45,6 +45,15 @@ pub struct Queue {
     pub oldest_ready_at: Option<Time>,
     /// Jobs completed in the last minute.
     pub completed_last_minute: u64,
+    /// Attempts that failed in the last minute.
+    #[serde(default)]
+    pub failed_last_minute: u64,
+    /// How long the attempts that ended in the last minute took together.
+    #[serde(default)]
+    pub run_ms_last_minute: u64,
+    /// Jobs taken back from dead workers that have not run since.
+    #[serde(default)]
+    pub stalled: u64,
     /// Pauses and other parks of the queue itself.
     pub parks: Vec<Park>,
     /// Groups with ready jobs that are parked.
@@ -65,6 +74,9 @@ impl From<params::QueueView> for Queue {
             cancelled: q.cancelled,
             oldest_ready_at: q.oldest_ready.map(Time),
             completed_last_minute: q.completed_last_minute,
+            failed_last_minute: q.failed_last_minute,
+            run_ms_last_minute: q.run_ms_last_minute,
+            stalled: q.stalled,
             parks: q.parks.into_iter().map(Park::from).collect(),
             parked_groups: q.parked_groups,
         }
@@ -86,6 +98,9 @@ impl TryFrom<Queue> for params::QueueView {
             cancelled: q.cancelled,
             oldest_ready: q.oldest_ready_at.map(|t| t.0),
             completed_last_minute: q.completed_last_minute,
+            failed_last_minute: q.failed_last_minute,
+            run_ms_last_minute: q.run_ms_last_minute,
+            stalled: q.stalled,
             parks: q.parks.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
             parked_groups: q.parked_groups,
         })

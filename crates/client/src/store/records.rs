@@ -36,6 +36,10 @@ fn path(shelf: Shelf) -> Result<&'static str> {
     match shelf {
         Shelf::Workers => Ok("/v1/workers"),
         Shelf::Orders => Ok("/v1/orders"),
+        Shelf::Alerts | Shelf::Silences | Shelf::Probes => {
+            let detail = "a server keeps its alerts itself; see `tidegate alerts`";
+            Err(Error::new(codes::NOT_ALLOWED, detail))
+        }
         Shelf::Keys => {
             let detail = "a server does not hand out its keys; it makes, lists and revokes them itself";
             Err(Error::new(codes::NOT_ALLOWED, detail))

@@ -85,6 +85,11 @@ impl Lanes {
         self.lanes.values().filter(|l| l.key.queue == queue).filter_map(heads).min()
     }
 
+    /// Jobs of a queue that were taken back from a dead worker and have not run since.
+    pub fn stalled(&self, queue: QueueId) -> u64 {
+        self.lanes.values().filter(|l| l.key.queue == queue).map(|l| l.suspects.len() as u64).sum()
+    }
+
     /// Groups of a queue that have ready jobs and are parked.
     pub fn parked_groups(&self, queue: QueueId) -> usize {
         let parked =

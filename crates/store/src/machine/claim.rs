@@ -10,7 +10,8 @@ use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
 use super::hints::Need;
-use super::{Change, Draining, Leased, LeasedJob, Machine};
+use super::{Change, Draining, Face, Leased, LeasedJob, Machine};
+use crate::meter::SeenWhat;
 use crate::params::{Beat, Claim, Claimed, ClaimedJob, GrantedLease, Ticket};
 use crate::rows::{LeaseRow, Rows};
 use crate::{Error, Result};
@@ -130,6 +131,13 @@ impl<R: Rows> Machine<R> {
         let mut jobs = Vec::with_capacity(picked.len());
         for p in picked {
             let (job, leased) = self.claimed_job(*p, id)?;
+            let face = Face {
+                id: leased.id,
+                queue: self.queue_of(p.lane)?,
+                kind: leased.kind,
+                tenant: leased.tenant,
+            };
+            self.memory.saw(face, SeenWhat::Started { wait_ms: self.last_now.since(p.ready_at) });
             jobs.push(leased);
             handed.push(job);
         }

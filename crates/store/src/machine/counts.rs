@@ -27,31 +27,52 @@ impl Counts {
     }
 }
 
-/// Completions per second over the last minute.
+/// What ended in the last minute, second by second. The same in every process that shares the store.
 #[derive(Debug)]
 pub(super) struct Rate {
-    seconds: [(i64, u64); 60],
+    seconds: [Second; 60],
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Second {
+    second: i64,
+    ended: LastMinute,
+}
+
+/// What ended in a minute.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct LastMinute {
+    pub(super) completed: u64,
+    pub(super) failed: u64,
+    /// How long these attempts took together.
+    pub(super) run_ms: u64,
 }
 
 impl Default for Rate {
     fn default() -> Self {
-        Self { seconds: [(0, 0); 60] }
+        Self { seconds: [Second::default(); 60] }
     }
 }
 
 impl Rate {
-    pub(super) fn record(&mut self, now: Timestamp) {
+    pub(super) fn record(&mut self, now: Timestamp, failed: bool, run_ms: i64) {
         let second = now.0.div_euclid(1_000);
         let slot = &mut self.seconds[second.rem_euclid(60) as usize];
-        if slot.0 == second {
-            slot.1 += 1;
-        } else {
-            *slot = (second, 1);
+        if slot.second != second {
+            *slot = Second { second, ..Second::default() };
         }
+        slot.ended.completed += u64::from(!failed);
+        slot.ended.failed += u64::from(failed);
+        slot.ended.run_ms += run_ms.max(0) as u64;
     }
 
-    pub(super) fn last_minute(&self, now: Timestamp) -> u64 {
+    pub(super) fn last_minute(&self, now: Timestamp) -> LastMinute {
         let second = now.0.div_euclid(1_000);
-        self.seconds.iter().filter(|(s, _)| (second - 59..=second).contains(s)).map(|(_, n)| n).sum()
+        let lately = self.seconds.iter().filter(|s| (second - 59..=second).contains(&s.second));
+        lately.fold(LastMinute::default(), |sum, s| LastMinute {
+            completed: sum.completed + s.ended.completed,
+            failed: sum.failed + s.ended.failed,
+            run_ms: sum.run_ms + s.ended.run_ms,
+        })
     }
 }

@@ -7,6 +7,7 @@ use tidegate_core::time::Timestamp;
 use super::{Change, Machine};
 use crate::Result;
 use crate::feed::JobEvent;
+use crate::meter::Meter;
 use crate::rows::Rows;
 
 /// What must be kept beside the rows so that a machine can be rebuilt without being told anything else.
@@ -49,6 +50,16 @@ impl<R: Rows> Machine<R> {
     pub fn position(&self) -> Position {
         let known = &self.memory;
         Position { next_seq: Seq(known.next_seq), next_lease: LeaseId(known.next_lease), now: known.now }
+    }
+
+    /// Begins to note what this machine does, if it does not; [`count_seen`](Self::count_seen) must follow every commit.
+    pub fn measure(&mut self) {
+        self.memory.measure();
+    }
+
+    /// Counts what this machine did since the last time, and not what it followed.
+    pub fn count_seen(&mut self, meter: &Meter) {
+        self.memory.count_seen(meter);
     }
 
     /// Begins or ends making events.

@@ -10,18 +10,19 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Deref;
 
-use tidegate_core::ids::Seq;
+use tidegate_core::ids::{Seq, TenantId};
 use tidegate_core::job::State;
 use tidegate_core::lanes::{Appetite, LaneId, LaneKey, Lanes, Picked, QueueId};
 use tidegate_core::leases::Leases;
 use tidegate_core::time::Timestamp;
 
 use super::PendingSignals;
-use super::change::{self, Change, Leased};
+use super::change::{self, Change, Face, Leased};
 use super::counts::Counts;
 use super::names::NameBook;
 use super::timetable::Timetable;
 use crate::feed::{Happened, JobEvent};
+use crate::meter::{Meter, Seen, SeenWhat};
 use crate::rows::{KindId, ScheduleId, TenantNo};
 use crate::{Error, Result};
 
@@ -85,6 +86,10 @@ pub(super) struct Memory {
     changes: Option<Vec<Change>>,
     /// Events since they were last taken, if anybody watches.
     events: Option<Vec<JobEvent>>,
+    /// What this machine did since it was last counted, if it is.
+    seen: Option<Vec<Seen>>,
+    /// Whether what is applied was done by another machine.
+    following: bool,
 }
 
 impl Deref for Memory {
@@ -100,7 +105,7 @@ impl Memory {
     pub(super) fn new(known: Known) -> Self {
         // What waits may have been waiting for this.
         let signals = PendingSignals { work: true, ..PendingSignals::default() };
-        Self { known, signals, changes: None, events: None }
+        Self { known, signals, changes: None, events: None, seen: None, following: false }
     }
 
     pub(super) fn record(&mut self, on: bool) {
@@ -114,6 +119,29 @@ impl Memory {
     pub(super) fn watch(&mut self, on: bool) {
         if on != self.events.is_some() {
             self.events = on.then(Vec::new);
+        }
+    }
+
+    pub(super) fn measure(&mut self) {
+        self.seen.get_or_insert_default();
+    }
+
+    /// Counts what was done since the last time.
+    pub(super) fn count_seen(&mut self, meter: &Meter) {
+        let Some(seen) = &mut self.seen else { return };
+        if !seen.is_empty() {
+            let names = &self.known.names;
+            let face = |s: &Seen| Some((names.queue(s.queue)?.0.as_str(), names.kind(s.kind)?.0.as_str()));
+            let tenant = |s: &Seen| names.tenant(s.tenant?).map(TenantId::as_str);
+            meter.count(seen, face, tenant);
+            seen.clear();
+        }
+    }
+
+    /// Notes something that this machine did.
+    pub(super) fn saw(&mut self, face: Face, what: SeenWhat) {
+        if let Some(seen) = self.seen.as_mut().filter(|_| !self.following) {
+            seen.push(Seen { queue: face.queue, kind: face.kind, tenant: face.tenant, what });
         }
     }
 
@@ -147,7 +175,10 @@ impl Memory {
 
     /// Applies changes made by another machine.
     pub(super) fn follow(&mut self, changes: &[Change]) -> Result<()> {
-        changes.iter().try_for_each(|change| self.apply(change))
+        self.following = true;
+        let followed = changes.iter().try_for_each(|change| self.apply(change));
+        self.following = false;
+        followed
     }
 
     /// The time is a change like others, kept only together with something that happened.

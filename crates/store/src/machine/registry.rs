@@ -9,7 +9,7 @@ use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::retry::RetryPolicy;
 use tidegate_core::time::Timestamp;
 
-use super::counts::Counts;
+use super::counts::{Counts, LastMinute};
 use super::{Change, KindNamed, Machine, QueueNamed};
 use crate::params::{KindView, QueueView, Totals};
 use crate::rows::{KindId, Rows};
@@ -87,6 +87,7 @@ impl<R: Rows> Machine<R> {
             let Some((_, settings)) = self.memory.names.queue(id) else { continue };
             let counts = self.memory.counts.get(&id);
             let of = |f: fn(&Counts) -> u64| counts.map_or(0, f);
+            let minute = counts.map_or_else(LastMinute::default, |c| c.rate.last_minute(now));
             views.push(QueueView {
                 name: name.clone(),
                 settings: settings.clone(),
@@ -98,7 +99,10 @@ impl<R: Rows> Machine<R> {
                 dead: of(|c| c.dead),
                 cancelled: of(|c| c.cancelled),
                 oldest_ready: self.memory.lanes.oldest_ready(id),
-                completed_last_minute: counts.map_or(0, |c| c.rate.last_minute(now)),
+                completed_last_minute: minute.completed,
+                failed_last_minute: minute.failed,
+                run_ms_last_minute: minute.run_ms,
+                stalled: self.memory.lanes.stalled(id),
                 parks: self.memory.lanes.parks_of_queue(name).into_iter().cloned().collect(),
                 parked_groups: self.memory.lanes.parked_groups(id) as u64,
             });

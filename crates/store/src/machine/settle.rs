@@ -15,7 +15,8 @@ use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
 
 use super::hints::Need;
-use super::{Because, Change, Fate, Machine};
+use super::{Because, Change, Face, Fate, Machine};
+use crate::meter::SeenWhat;
 use crate::params::{Outcome, Report, Settle, Settled, Settlement, Ticket};
 use crate::rows::{DoneRow, Reads, Rows, StateRow};
 use crate::{Error, Result};
@@ -197,6 +198,7 @@ impl<R: Rows> Machine<R> {
         state.failures += 1;
         let of_category = count_category(&mut state, failure.category);
         note_error(&mut state, running.attempt, failure, now);
+        let face = Face { id: running.id, queue, kind: running.kind, tenant: running.tenant };
         let attempt = FailedAttempt {
             failure,
             failures: state.failures,
@@ -208,6 +210,7 @@ impl<R: Rows> Machine<R> {
             connector: kind.connector.as_ref(),
         };
         let decision = retry::decide(&attempt, now, &mut Seed::new(seed ^ seq.0 as u64));
+        self.memory.saw(face, SeenWhat::Failed(failure.category));
         match decision {
             RetryDecision::At(at) => {
                 state.not_before = failure.retry_at.filter(|t| *t > now && *t <= at);

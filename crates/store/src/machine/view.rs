@@ -210,7 +210,7 @@ impl<R: Rows> Machine<R> {
         if higher + older == 0 {
             return (Cause::Next, None);
         }
-        let per_minute = self.memory.counts.get(&queue).map_or(0, |c| c.rate.last_minute(now));
+        let per_minute = self.memory.counts.get(&queue).map_or(0, |c| c.rate.last_minute(now).completed);
         let expected = (per_minute > 0)
             .then(|| now.plus_ms(((higher + older) * 60_000 / per_minute).min(i64::MAX as u64) as i64));
         (Cause::Behind { higher, older }, expected)

@@ -1,14 +1,15 @@
 //! What changes do to jobs, and the events they make.
 
-use tidegate_core::ids::Seq;
+use tidegate_core::ids::{JobId, Seq};
 use tidegate_core::job::State;
 use tidegate_core::lanes::{Exclusive, QueueId};
 use tidegate_core::leases::{Lease, Running};
 use tidegate_core::time::Timestamp;
 
 use super::{Known, Memory, must};
-use crate::feed::{Happened, JobEvent};
+use crate::feed::{Happened, Here, JobEvent};
 use crate::machine::change::{Because, Face, Fate, Leased, Place, StoredJobs};
+use crate::meter::{End, SeenWhat};
 use crate::{Error, Result};
 
 impl Memory {
@@ -48,6 +49,10 @@ impl Memory {
         *self.known.lane_jobs.entry(jobs.lane).or_default() += n;
         if let Some(tenant) = jobs.tenant {
             *self.known.tenant_jobs.entry(tenant).or_default() += n;
+        }
+        if let Some(&id) = jobs.ids.as_slice().first() {
+            let face = Face { id, queue, kind: jobs.kind, tenant: jobs.tenant };
+            self.saw(face, SeenWhat::Enqueued(n));
         }
         Ok(queue)
     }
@@ -127,7 +132,7 @@ impl Memory {
     pub(super) fn let_go(&mut self, seq: Seq, fate: &Fate) -> Result<()> {
         let now = self.known.now;
         let not_held = || Error::internal(format!("job {} is not running", seq.0));
-        let (running, _) = self.known.leases.release(seq).ok_or_else(not_held)?;
+        let (running, since) = self.known.leases.release(seq).ok_or_else(not_held)?;
         let Running { id, kind, tenant, lane: home, .. } = running;
         self.known.lanes.answered(home, seq, now);
         let queue = self.known.lanes.finished(home, now);
@@ -138,11 +143,17 @@ impl Memory {
         if matches!(fate, Fate::Completed | Fate::Cancelled) {
             self.known.note_finished(home, seq);
         }
+        let run_ms = now.since(since);
+        if let Some(end) = end_of(fate) {
+            if let Some(failed) = end.failed() {
+                self.known.counts.entry(queue).or_default().rate.record(now, failed, run_ms);
+            }
+            let total_ms = (end == End::Completed).then(|| age_ms(id, now)).flatten();
+            self.saw(who, SeenWhat::Ended { end, run_ms, total_ms });
+        }
         match fate {
             Fate::Completed => {
-                let counts = self.known.counts.entry(queue).or_default();
-                counts.completed += 1;
-                counts.rate.record(now);
+                self.known.counts.entry(queue).or_default().completed += 1;
                 self.event(who, || Happened::Completed);
             }
             Fate::Cancelled => {
@@ -179,9 +190,34 @@ impl Memory {
             queue: queue.clone(),
             kind: kind.clone(),
             tenant: face.tenant.and_then(|no| names.tenant(no).cloned()),
+            here: Here(!self.following),
             what: what(),
         });
     }
+}
+
+/// How an attempt ended, as it is counted.
+fn end_of(fate: &Fate) -> Option<End> {
+    let of = |because: &Because| match because {
+        Because::Retry { .. } => End::Retried,
+        Because::Snooze => End::Snoozed,
+        Because::Release => End::Released,
+        Because::Stall => End::Stalled,
+    };
+    match fate {
+        Fate::Completed => Some(End::Completed),
+        Fate::Cancelled => Some(End::Cancelled),
+        Fate::Dead { .. } => Some(End::Dead),
+        Fate::Scheduled(_, because) | Fate::Ready { because, .. } => Some(of(because)),
+        Fate::Erased => None,
+    }
+}
+
+/// How long ago an id was made, if it says so.
+fn age_ms(id: JobId, now: Timestamp) -> Option<i64> {
+    let uuid = id.uuid();
+    let made = (uuid.get_version_num() == 7).then(|| (uuid.as_u128() >> 80) as i64)?;
+    Some(now.0 - made).filter(|age| *age >= 0)
 }
 
 fn happened(because: &Because, run_at: Timestamp) -> Happened {
