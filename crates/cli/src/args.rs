@@ -69,6 +69,7 @@ pub(crate) enum Command {
   tidegate serve --bind 0.0.0.0:7433 --tls-cert chain.pem --tls-key key.pem
   tidegate serve --role maintenance                    promote, rescue and prune, no API
   tidegate serve --gates-file gates.toml               with the gates that workers ask
+  tidegate serve --alerts-file alerts.toml --log json  tell a channel of alerts; a line for what happens to each job
 
 A server that other machines can reach needs a key: `tidegate keys create --role admin` makes the first. \
 SIGTERM and Ctrl-C let requests finish; a second one stops at once.")]
@@ -163,6 +164,14 @@ Gates that a server decides in its own process are asked at the server.")]
 
 The exit code is 0 if nothing that was measured is beyond its bar, else 4.")]
     Slo(commands::slo::SloArgs),
+    /// Look at alerts and their rules, silence them, try a channel
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  tidegate alerts ls
+  tidegate alerts silence queue_depth_high --for 2h --why 'migration'"
+    )]
+    Alerts(commands::alerts::AlertsCommand),
     /// Look at kinds of jobs, add and change them
     #[command(
         subcommand,

@@ -8,7 +8,7 @@ mod consent;
 mod data;
 mod demo;
 mod error;
-mod http;
+mod job_log;
 mod logging;
 mod output;
 mod parse;
@@ -71,6 +71,7 @@ async fn with_config(command: Command, config: &Config, output: &Output) -> Resu
         Command::Groups(command) => commands::groups::run(command, config, output).await?,
         Command::Parks(command) => commands::parks::run(command, config, output).await?,
         Command::Gates(args) => commands::gates::run(args, config, output).await?,
+        Command::Alerts(command) => commands::alerts::run(command, config, output).await?,
         Command::Slo(args) => return commands::slo::run(args, config, output).await,
         Command::Registry(command) => commands::registry::run(command, config, output).await?,
         Command::Kinds(command) => commands::kinds::run(command, config, output).await?,

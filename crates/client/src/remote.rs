@@ -9,6 +9,9 @@ use std::time::Duration;
 use tidegate_core::codes;
 use tidegate_core::limits;
 use tidegate_store::{Error, Result, Signals};
+use tidegate_wire::alerts::{
+    Alert, Alerts, NewSilence, Rules, SilenceView, Silences, TestAlert, TestedAlert,
+};
 use tidegate_wire::keys::{About, CreatedKey, Key, Keys, NewKey};
 use tidegate_wire::query::encode;
 
@@ -91,6 +94,41 @@ impl RemoteStore {
     /// Revokes an API key, by its id.
     pub async fn revoke_key(&self, id: &str) -> Result<()> {
         self.caller.done(self.patient(Call::delete(format!("/v1/keys/{}", encode(id))))).await
+    }
+
+    /// Incidents that are open or about to be.
+    pub async fn alerts(&self) -> Result<Vec<Alert>> {
+        let alerts: Alerts = self.caller.read(self.patient(Call::get("/v1/alerts"))).await?;
+        Ok(alerts.alerts)
+    }
+
+    /// The rules and channels of the server's alerts.
+    pub async fn alert_rules(&self) -> Result<Rules> {
+        self.caller.read(self.patient(Call::get("/v1/alerts/rules"))).await
+    }
+
+    /// Silences that have not ended.
+    pub async fn silences(&self) -> Result<Vec<SilenceView>> {
+        let silences: Silences = self.caller.read(self.patient(Call::get("/v1/alerts/silences"))).await?;
+        Ok(silences.silences)
+    }
+
+    /// Begins a silence.
+    pub async fn silence(&self, new: &NewSilence) -> Result<SilenceView> {
+        self.caller.read(self.patient(Call::post("/v1/alerts/silences", new)?).once()).await
+    }
+
+    /// Ends a silence, by its id.
+    pub async fn unsilence(&self, id: &str) -> Result<()> {
+        self.caller.done(self.patient(Call::delete(format!("/v1/alerts/silences/{}", encode(id))))).await
+    }
+
+    /// Tries a channel. Returns the job that delivers the test.
+    pub async fn test_alert(&self, channel: &str) -> Result<Option<String>> {
+        let request = TestAlert { channel: channel.to_owned() };
+        let tested: TestedAlert =
+            self.caller.read(self.patient(Call::post("/v1/alerts/test", &request)?).once()).await?;
+        Ok(tested.job)
     }
 
     /// Has a call repeated while the server is out of reach.

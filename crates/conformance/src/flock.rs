@@ -139,6 +139,7 @@ fn rebuilt(rows: &FarRows) -> Machine<FarRows> {
     rows.allow(Access::Nothing);
     machine.record_changes(true);
     machine.watch(true);
+    machine.measure();
     machine.take_signals();
     machine
 }
@@ -190,6 +191,10 @@ impl Inner {
         self.bytes += stored.len() as u64;
         let read: Vec<Change> = machine::decode(&stored).expect("what was stored can be read");
         assert_eq!(read, changes);
+        // All count into one meter: what is followed must not count again.
+        for machine in &mut self.machines {
+            machine.count_seen(self.feed.meter());
+        }
         for (i, other) in self.machines.iter_mut().enumerate().filter(|(i, _)| *i != leader) {
             other.follow(&read).unwrap_or_else(|e| panic!("machine {i} cannot follow {changes:?}: {e}"));
             assert_eq!(other.digest(), digest, "machine {i} knows something else after {changes:?}");
@@ -198,6 +203,7 @@ impl Inner {
             assert_eq!((followed.work, &followed.cancels), (signals.work, &signals.cancels), "{changes:?}");
             assert_eq!(other.take_events(), events);
             assert_eq!(other.take_changes(), [], "what was followed is not news");
+            other.count_seen(self.feed.meter());
         }
         self.commits += 1;
         self.feed.publish(self.commits, events);

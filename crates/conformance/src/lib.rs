@@ -226,6 +226,8 @@ macro_rules! suite {
                 counts_agree_with_what_search_finds,
                 the_registry_lists_what_was_put_and_survives_a_restart,
                 a_queue_view_says_how_old_and_how_fast,
+                a_queue_view_says_what_failed_how_long_it_took_and_what_stalled,
+                a_process_counts_what_it_did,
             }
             clock {
                 after_a_step_back_a_lease_ends_within_its_length,

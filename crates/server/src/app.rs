@@ -10,6 +10,7 @@ use tidegate_store::{Error, Store};
 use tidegate_wire::Problem;
 use tokio::sync::{Semaphore, watch};
 
+use crate::alerts::AlertSettings;
 use crate::hub::Hub;
 use crate::keys::KeyRing;
 use crate::mint::Mint;
@@ -19,6 +20,7 @@ use crate::rate::Rates;
 use crate::repeats::Repeats;
 use crate::tasks::Tasks;
 use crate::turnstile::Turnstile;
+use crate::watch::Watch;
 use crate::{Clock, Limits, ServerGates};
 
 /// How far a server is on its way out.
@@ -53,6 +55,8 @@ pub(crate) struct App {
     pub(crate) pulse: Pulse,
     pub(crate) portion: Portion,
     pub(crate) repeats: Repeats,
+    pub(crate) alerts: Arc<AlertSettings>,
+    pub(crate) watch: Watch,
 }
 
 impl App {

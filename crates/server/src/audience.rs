@@ -228,7 +228,7 @@ mod tests {
             queue: "q".parse().unwrap(),
             kind: "k".parse().unwrap(),
             tenant: Some(tenant.parse().unwrap()),
-            here: true,
+            here: tidegate_store::feed::Here(true),
             what: Happened::Completed,
         };
         (EventId { origin: 1, commit: 1, place: n }, Arc::new(event))

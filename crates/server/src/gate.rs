@@ -55,7 +55,7 @@ async fn pass(route: &'static Route, app: &Arc<App>, mut parts: Parts, body: axu
 }
 
 /// Who sends this, if a key says so or none is needed.
-async fn admit(app: &App, parts: &Parts, place: Option<&Place>) -> Result<Caller, Problem> {
+pub(crate) async fn admit(app: &App, parts: &Parts, place: Option<&Place>) -> Result<Caller, Problem> {
     let header = parts.headers.get(AUTHORIZATION).map(|h| h.to_str().unwrap_or_default());
     let token = header
         .and_then(|h| h.split_at_checked(7))

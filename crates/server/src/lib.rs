@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 
 mod access;
+pub mod alerts;
 mod app;
 mod audience;
 mod body;
@@ -26,6 +27,7 @@ mod mint;
 mod openapi;
 mod options;
 mod origin;
+pub mod outgoing;
 mod places;
 mod portion;
 mod pulse;
@@ -38,9 +40,11 @@ mod tasks;
 mod tls;
 mod turnstile;
 mod upkeep;
+mod watch;
 
 pub use access::{Access, Allow, Tenancy};
 pub use clock::Clock;
 pub use openapi::document as openapi;
 pub use options::{Limits, Rate, ServerGates, ServerOptions, ServerRoles, TlsFiles};
 pub use server::Server;
+pub use watch::SchedulerLag;

@@ -4,7 +4,7 @@ use tidegate_wire::schema;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi, ToSchema};
 
-use crate::handlers::{dead, events, gates, jobs, keys, kinds, meta, parks, queues, work, workers};
+use crate::handlers::{alerts, dead, events, gates, jobs, keys, kinds, meta, parks, queues, work, workers};
 
 /// One of something, or an array of them.
 #[derive(Debug, serde::Serialize, ToSchema)]
@@ -26,7 +26,7 @@ pub(crate) enum OneOrMany<T> {
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     paths(
-        meta::live, meta::ready, meta::health, meta::openapi, meta::error_page, meta::about,
+        meta::live, meta::ready, meta::health, meta::metrics, meta::openapi, meta::error_page, meta::about,
         jobs::enqueue, jobs::search, jobs::get, jobs::why, jobs::cancel, jobs::run_now, jobs::reprioritise,
         queues::list, queues::ensure, queues::get, queues::put, queues::pause, queues::resume, queues::settings,
         kinds::list, kinds::get, kinds::put,
@@ -35,6 +35,7 @@ pub(crate) enum OneOrMany<T> {
         work::claim, work::settle, work::heartbeat, work::report,
         gates::admit, gates::renew, gates::settle, gates::cancel, gates::list, gates::settings, gates::get, gates::act,
         gates::traces, gates::slo,
+        alerts::list, alerts::rules, alerts::silences, alerts::silence, alerts::unsilence, alerts::test,
         workers::list, workers::announce, workers::leave, workers::drain, workers::orders, workers::put_order,
         workers::delete_order,
         events::stream,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tidegate_gates::{Backend, GateSettings, GatesError};
 
-use crate::Clock;
+use crate::alerts::AlertSettings;
+use crate::{Clock, SchedulerLag};
 
 /// How a server is set up.
 #[derive(Debug, Clone)]
@@ -26,6 +27,12 @@ pub struct ServerOptions {
     pub clock: Clock,
     /// Gates that remote workers ask.
     pub gates: Option<ServerGates>,
+    /// Rules and channels of alerts.
+    pub alerts: AlertSettings,
+    /// How late schedules are, as whoever runs them says.
+    pub scheduler_lag: SchedulerLag,
+    /// Counts attempts by tenant, too.
+    pub metrics_by_tenant: bool,
 }
 
 impl Default for ServerOptions {
@@ -38,6 +45,9 @@ impl Default for ServerOptions {
             drain: Duration::from_secs(10),
             clock: Clock::system(),
             gates: None,
+            alerts: AlertSettings::default(),
+            scheduler_lag: SchedulerLag::default(),
+            metrics_by_tenant: false,
         }
     }
 }
@@ -70,7 +80,7 @@ impl std::fmt::Debug for ServerGates {
 pub struct ServerRoles {
     /// Serves the API.
     pub api: bool,
-    /// Promotes due jobs, takes back what dead workers held, deletes what is past its retention.
+    /// Promotes due jobs, takes back what dead workers held, deletes what is past its retention, watches and tells of alerts.
     pub maintenance: bool,
 }
 

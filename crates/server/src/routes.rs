@@ -14,7 +14,7 @@ use tidegate_wire::Problem;
 use crate::access::Access;
 use crate::app::App;
 use crate::call::{Answer, Call, refusal, short};
-use crate::handlers::{dead, events, gates, jobs, keys, kinds, meta, parks, queues, work, workers};
+use crate::handlers::{alerts, dead, events, gates, jobs, keys, kinds, meta, parks, queues, work, workers};
 use crate::{ServerRoles, gate};
 
 type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -47,6 +47,7 @@ routes! {
     GET    "/live"                        OPEN         => meta::live;
     GET    "/ready"                       OPEN         => meta::ready;
     GET    "/health"                      OPEN         => meta::health;
+    GET    "/metrics"                     OPERATE      => meta::metrics;
     GET    "/openapi.json"                OPEN         => meta::openapi;
     GET    "/v1/errors/{code}"            OPEN         => meta::error_page;
     GET    "/v1/about"                    ALL          => meta::about;
@@ -90,6 +91,12 @@ routes! {
     POST   "/v1/gates/{domain}"           OPERATE      => gates::act;
     GET    "/v1/gates/{domain}/traces"    CONTROL      => gates::traces;
     GET    "/v1/slo"                      OPERATE      => gates::slo;
+    GET    "/v1/alerts"                   OPERATE      => alerts::list;
+    GET    "/v1/alerts/rules"             OPERATE      => alerts::rules;
+    GET    "/v1/alerts/silences"          OPERATE      => alerts::silences;
+    POST   "/v1/alerts/silences"          OPERATE      => alerts::silence;
+    DELETE "/v1/alerts/silences/{id}"     OPERATE      => alerts::unsilence;
+    POST   "/v1/alerts/test"              OPERATE      => alerts::test;
     GET    "/v1/workers"                  OPERATE      => workers::list;
     PUT    "/v1/workers/{key}"            SERVE        => workers::announce;
     DELETE "/v1/workers/{key}"            SERVE        => workers::leave;
@@ -105,10 +112,13 @@ routes! {
     DELETE "/v1/keys/{id}"                ADMIN        => keys::revoke;
 }
 
-/// The router of the table; without the API alone what needs no key.
+/// What every server has, whatever its roles: how it is.
+const ALWAYS: &str = "/metrics";
+
+/// The router of the table; without the API alone what needs no key, and the metrics.
 pub(crate) fn router(app: &Arc<App>, roles: ServerRoles) -> Router {
     let mut router = Router::new();
-    for route in ROUTES.iter().filter(|r| roles.api || r.access.open) {
+    for route in ROUTES.iter().filter(|r| roles.api || r.access.open || r.path == ALWAYS) {
         let app = app.clone();
         let answer = move |request: Request| gate::serve(route, app, request);
         router = router.route(route.path, MethodRouter::new().merge(on(filter(&route.method), answer)));

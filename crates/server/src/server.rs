@@ -8,9 +8,10 @@ use tidegate_core::codes;
 use tidegate_store::gates::Admissions;
 use tidegate_store::{Error, Result, Store};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, watch as channel};
 use tokio::task::JoinSet;
 
+use crate::alerts::Post;
 use crate::app::{App, Phase};
 use crate::connection::{self, Host};
 use crate::hub::Hub;
@@ -23,7 +24,8 @@ use crate::rate::Rates;
 use crate::repeats::Repeats;
 use crate::tasks::Tasks;
 use crate::turnstile::Turnstile;
-use crate::{Rate, ServerOptions, ServerRoles, routes, tls, upkeep};
+use crate::watch::Watch;
+use crate::{Rate, ServerOptions, ServerRoles, alerts, routes, tls, upkeep, watch};
 
 /// Requests per second of one key or address, where nothing is set and the server is open to the network.
 const DEFAULT_RATE: u32 = 10_000;
@@ -54,7 +56,19 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// Opens the port. Refused on anything but loopback while the store has no key.
     pub async fn bind(store: Arc<dyn Store>, options: ServerOptions) -> Result<Self> {
-        let ServerOptions { bind, tls, limits, roles, drain, clock, gates } = options;
+        let ServerOptions {
+            bind,
+            tls,
+            limits,
+            roles,
+            drain,
+            clock,
+            gates,
+            alerts,
+            scheduler_lag,
+            metrics_by_tenant,
+        } = options;
+        store.feed().meter().by_tenant(metrics_by_tenant);
         if !bind.ip().is_loopback() && !KeyRing::default().known(&*store, clock.now()).await?.any() {
             let detail = format!(
                 "{bind} can be reached from other machines, and there is no key that they would need"
@@ -80,7 +94,6 @@ impl Server {
             store,
             gates,
             admissions: Admissions::default(),
-            clock,
             mint: Mint::random(),
             keys: KeyRing::default(),
             rates: per_second.map(Rates::new),
@@ -90,10 +103,13 @@ impl Server {
             streams: Arc::new(Semaphore::new(limits.streams)),
             turnstile: Turnstile::new(),
             tasks,
-            phase: watch::Sender::new(Phase::Serving),
+            phase: channel::Sender::new(Phase::Serving),
             pulse: Pulse::new(),
             portion: Portion::new(limits.claim_bytes),
             repeats: Repeats::default(),
+            watch: Watch::new(clock.now(), scheduler_lag),
+            alerts: Arc::new(alerts),
+            clock,
             limits,
         });
         let router = routes::router(&app, roles);
@@ -119,9 +135,19 @@ impl Server {
             }
         });
         chores.spawn(upkeep::watch_keys(app.clone()));
+        chores.spawn(watch::probe(app.clone()));
         if roles.maintenance {
             chores.spawn(upkeep::advance(app.clone()));
             chores.spawn(upkeep::prune(app.clone()));
+            let post = Arc::new(Post {
+                store: app.store.clone(),
+                settings: app.alerts.clone(),
+                clock: app.clock.clone(),
+                mint: Mint::random(),
+                process: app.watch.process(),
+            });
+            chores.spawn(alerts::watch(app.clone(), post.clone()));
+            chores.spawn(alerts::deliver(post));
         }
         tracing::info!(%addr, "serving");
         let mut connections = JoinSet::new();

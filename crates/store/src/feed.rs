@@ -41,10 +41,20 @@ pub struct JobEvent {
     pub tenant: Option<TenantId>,
     /// Whether this process did it, and not another one that shares the store.
     #[serde(skip)]
-    pub here: bool,
+    pub here: Here,
     /// What.
     #[serde(flatten)]
     pub what: Happened,
+}
+
+/// Whether something happened in this process. No part of what happened: events that differ in it alone are equal.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Here(pub bool);
+
+impl PartialEq for Here {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// What happened.
@@ -305,7 +315,7 @@ mod tests {
             queue: "q".parse().unwrap(),
             kind: "k".parse().unwrap(),
             tenant: None,
-            here: true,
+            here: Here(true),
             what: Happened::Completed,
         }
     }

@@ -481,11 +481,14 @@ pub enum Shelf {
     Alerts,
     /// Alerts that nobody wants to hear of for a while.
     Silences,
+    /// Written to see whether it can be done, and taken back.
+    Probes,
 }
 
 impl Shelf {
     /// Every shelf.
-    pub const ALL: [Self; 5] = [Self::Keys, Self::Workers, Self::Orders, Self::Alerts, Self::Silences];
+    pub const ALL: [Self; 6] =
+        [Self::Keys, Self::Workers, Self::Orders, Self::Alerts, Self::Silences, Self::Probes];
 }
 
 impl Shelf {
@@ -497,6 +500,7 @@ impl Shelf {
             Self::Orders => "orders",
             Self::Alerts => "alerts",
             Self::Silences => "silences",
+            Self::Probes => "probes",
         }
     }
 }

@@ -155,6 +155,6 @@ impl JobEvent {
             EventName::Cancelled => Happened::Cancelled,
         };
         let Self { at, id, queue, kind, tenant, .. } = self;
-        Some(feed::JobEvent { at: at.0, id, queue, kind, tenant, here: false, what })
+        Some(feed::JobEvent { at: at.0, id, queue, kind, tenant, here: feed::Here(false), what })
     }
 }

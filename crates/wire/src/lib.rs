@@ -11,9 +11,11 @@
 //! - Errors are [`Problem`]s (RFC 9457).
 #![warn(missing_docs)]
 
+pub mod alerts;
 pub mod claims;
 pub mod events;
 pub mod gates;
+pub mod health;
 pub mod jobs;
 mod json;
 pub mod keys;

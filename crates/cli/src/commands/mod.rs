@@ -1,5 +1,6 @@
 //! One module per noun; each command opens the data directory, asks the store, prints one answer.
 
+pub(crate) mod alerts;
 pub(crate) mod backup;
 pub(crate) mod bulk;
 pub(crate) mod config;

@@ -18,6 +18,7 @@ use tokio::time::MissedTickBehavior;
 use crate::config::Config;
 use crate::data::{self, Target};
 use crate::error::{Failure, Result};
+use crate::job_log::{JobLog, JobLogArgs};
 use crate::output::{Output, print};
 use crate::parse;
 
@@ -42,6 +43,11 @@ pub(crate) struct ServeArgs {
     /// Time that requests have to finish at shutdown [default: 10s]
     #[arg(long, value_name = "SPAN")]
     drain: Option<String>,
+    /// Rules and channels of alerts (TOML)
+    #[arg(long, value_name = "FILE")]
+    alerts_file: Option<String>,
+    #[command(flatten)]
+    log: JobLogArgs,
     #[command(flatten)]
     at: super::gates::At,
 }
@@ -54,6 +60,8 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
     config.flag("server.tls_cert", "--tls-cert", args.tls_cert.as_deref())?;
     config.flag("server.tls_key", "--tls-key", args.tls_key.as_deref())?;
     config.flag("server.drain", "--drain", args.drain.as_deref())?;
+    config.flag("alerts.file", "--alerts-file", args.alerts_file.as_deref())?;
+    args.log.over(&mut config)?;
     let mut options = options(&config)?;
     if let Target::Remote(url) = data::target(&config)? {
         return Err(Failure::new(codes::INVALID_REQUEST, format!("{url} is a server already"))
@@ -69,6 +77,7 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
     let gates = options.gates.clone();
     let data = data::open_serving(&config, known).await?;
     let server = Server::bind(data.store.clone(), options).await?;
+    let job_log = JobLog::start(&config, &data.store);
     let url = format!("{scheme}://{}", reachable(server.addr()));
     greet(&url, &data.target, &*data.store, &config, output).await?;
 
@@ -91,6 +100,7 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
     if let Some(gates) = gates {
         gates.backend.flush().await;
     }
+    job_log.end().await;
     data.close().await
 }
 
@@ -117,6 +127,8 @@ fn options(config: &Config) -> Result<ServerOptions> {
         tls,
         roles,
         drain: Duration::from_millis(config.span_ms("server.drain") as u64),
+        alerts: super::alerts::settings(config)?,
+        metrics_by_tenant: config.text("server.metrics_by_tenant") == Some("yes"),
         ..ServerOptions::default()
     };
     options.limits.connections = config.count("server.max_connections") as usize;
@@ -128,10 +140,10 @@ fn options(config: &Config) -> Result<ServerOptions> {
 }
 
 /// An address; a name such as `localhost` is looked up.
-fn address(text: &str) -> Result<SocketAddr> {
+pub(crate) fn address(text: &str) -> Result<SocketAddr> {
     let refuse = |why: String| {
         let shown: String = text.chars().take(60).collect();
-        Failure::new(codes::INVALID_SETTING, format!("server.bind: {shown:?} is not an address: {why}"))
+        Failure::new(codes::INVALID_SETTING, format!("{shown:?} is not an address: {why}"))
             .hint("write it like 127.0.0.1:7433, 0.0.0.0:7433, [::1]:7433 or localhost:7433")
     };
     let mut found = text.to_socket_addrs().map_err(|e| refuse(e.to_string()))?;

@@ -183,7 +183,7 @@ mod tests {
             queue: "billing".parse().unwrap(),
             kind: "invoice.send".parse().unwrap(),
             tenant: Some("acme".parse().unwrap()),
-            here: true,
+            here: tidegate_store::feed::Here(true),
             what,
         }
     }

@@ -87,6 +87,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         help: "settings of the gates, TOML or JSON: docs/guides/gates.md",
     },
     Setting {
+        key: "alerts.file",
+        holds: Holds::Path,
+        default: None,
+        env: &["TIDEGATE_ALERTS_FILE"],
+        help: "rules and channels of alerts, TOML: docs/guides/observing.md",
+    },
+    Setting {
         key: "server.bind",
         holds: Holds::Text,
         default: Some("127.0.0.1:7433"),
@@ -143,6 +150,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         help: "time that requests have to finish at shutdown",
     },
     Setting {
+        key: "server.metrics_by_tenant",
+        holds: Holds::Word(&["no", "yes"]),
+        default: Some("no"),
+        env: &["TIDEGATE_METRICS_BY_TENANT"],
+        help: "whether /metrics names the 50 busiest tenants",
+    },
+    Setting {
         key: "worker.name",
         holds: Holds::Text,
         default: None,
@@ -183,6 +197,27 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: Some("5s"),
         env: &["TIDEGATE_GRACE"],
         help: "time between asking a job to stop and killing it",
+    },
+    Setting {
+        key: "worker.metrics",
+        holds: Holds::Text,
+        default: None,
+        env: &["TIDEGATE_WORKER_METRICS"],
+        help: "address and port where `work` serves /metrics and /health; nowhere unless said",
+    },
+    Setting {
+        key: "log.jobs",
+        holds: Holds::Word(&["off", "json", "text"]),
+        default: Some("off"),
+        env: &["TIDEGATE_LOG_JOBS"],
+        help: "a line on standard output for what `serve` and `work` do to each job; never its payload",
+    },
+    Setting {
+        key: "log.jobs_sample",
+        holds: Holds::Count(1, 1_000_000),
+        default: Some("1"),
+        env: &["TIDEGATE_LOG_JOBS_SAMPLE"],
+        help: "of how many jobs one is in the job log, with all its lines; failures always are",
     },
     Setting {
         key: "log.level",
@@ -267,6 +302,6 @@ mod tests {
             assert_eq!(setting.default.map_or(Ok(()), |d| setting.holds.check(d)), Ok(()), "{}", setting.key);
             assert!(setting.key.split('.').count() <= 2 && !setting.help.is_empty());
         }
-        assert_eq!(sections().collect::<Vec<_>>(), ["gates", "server", "worker", "log"]);
+        assert_eq!(sections().collect::<Vec<_>>(), ["gates", "alerts", "server", "worker", "log"]);
     }
 }

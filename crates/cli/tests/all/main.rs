@@ -10,6 +10,7 @@ mod gates;
 mod handlers;
 mod look;
 mod many;
+mod observing;
 mod ops;
 mod postgres;
 mod refusals;

@@ -36,7 +36,7 @@ fn path(shelf: Shelf) -> Result<&'static str> {
     match shelf {
         Shelf::Workers => Ok("/v1/workers"),
         Shelf::Orders => Ok("/v1/orders"),
-        Shelf::Alerts | Shelf::Silences => {
+        Shelf::Alerts | Shelf::Silences | Shelf::Probes => {
             let detail = "a server keeps its alerts itself; see `tidegate alerts`";
             Err(Error::new(codes::NOT_ALLOWED, detail))
         }

@@ -166,6 +166,7 @@ impl Store for Timed {
 
 /// Cases that cannot apply to a server.
 const EXEMPT: &[(&str, &str)] = &[
+    ("a_process_counts_what_it_did", "what is done through a server is counted there"),
     (
         "a_standing_claim_hears_of_a_delay_that_was_set_later",
         "the long poll stays with the server until the delay is over by the server's clock, which stands still here",

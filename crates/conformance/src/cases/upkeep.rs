@@ -7,6 +7,7 @@ use tidegate_core::ids::Seq;
 use tidegate_core::job::State;
 use tidegate_core::limits::DEAD_RETENTION_MS;
 use tidegate_core::registry::Retention;
+use tidegate_store::meter::End;
 use tidegate_store::params::{Erase, JobQuery, Outcome, Settled};
 
 use crate::kit::{World, queue, refused, tenant};
@@ -207,6 +208,57 @@ pub async fn the_registry_lists_what_was_put_and_survives_a_restart(w: &mut Worl
     bad.timeout_ms = 0;
     let code = refused(w.store().put_kind(crate::kit::kind("bad"), bad).await);
     assert_eq!(code, tidegate_core::codes::INVALID_SETTING);
+}
+
+pub async fn a_queue_view_says_what_failed_how_long_it_took_and_what_stalled(w: &mut World) {
+    w.add_many(4, |_, _| ()).await;
+    let (done, failed, dead) = (w.claim_one().await, w.claim_one().await, w.claim_one().await);
+    w.pass(2_000);
+    w.finish(&done).await;
+    w.fail(&failed, Category::TransientNetwork).await;
+    w.fail(&dead, Category::InvalidInput).await;
+    let view = w.view("q").await;
+    assert_eq!((view.completed_last_minute, view.failed_last_minute), (1, 2));
+    assert_eq!(view.run_ms_last_minute, 6_000);
+    let snoozed = w.claim_one().await;
+    w.snooze(&snoozed, 1, None).await;
+    assert_eq!(w.view("q").await.failed_last_minute, 2, "being put off is no failure");
+    w.pass(1);
+    let held = w.claim(10).await;
+    assert!(!held.jobs.is_empty() && w.view("q").await.stalled == 0);
+    w.stall().await;
+    assert_eq!(w.view("q").await.stalled, held.jobs.len() as u64);
+    w.pass(61_000);
+    let view = w.view("q").await;
+    assert_eq!((view.failed_last_minute, view.run_ms_last_minute), (0, 0));
+}
+
+pub async fn a_process_counts_what_it_did(w: &mut World) {
+    w.add_many(5, |_, _| ()).await;
+    w.pass(30);
+    let (done, failed, dead) = (w.claim_one().await, w.claim_one().await, w.claim_one().await);
+    w.pass(70);
+    w.finish(&done).await;
+    w.fail(&failed, Category::TransientNetwork).await;
+    w.fail(&dead, Category::InvalidInput).await;
+    let snoozed = w.claim_one().await;
+    w.snooze(&snoozed, 1_000, None).await;
+    w.claim_one().await;
+    w.stall().await;
+    let store = w.store();
+    let series = store.feed().meter().series();
+    let [series] = series.as_slice() else { panic!("one kind in one queue: {series:?}") };
+    assert_eq!((series.queue.as_str(), series.kind.as_str()), ("q", "k"));
+    assert_eq!((series.enqueued(), series.started()), (5, 5));
+    let ends = [End::Completed, End::Retried, End::Dead, End::Snoozed, End::Stalled, End::Cancelled];
+    assert_eq!(ends.map(|end| series.ended(end)), [1, 1, 1, 1, 1, 0]);
+    assert_eq!((series.failed(Category::TransientNetwork), series.failed(Category::LogicError)), (1, 0));
+    let (waits, _) = series.wait.read();
+    assert_eq!(waits.iter().sum::<u64>(), 5);
+    let (runs, sum) = series.run.read();
+    // The three that took 70 ms are in the bucket up to 100 ms.
+    assert!(runs[4] == 3 && sum >= 210, "{runs:?}");
+    assert_eq!(series.total.read().0.iter().sum::<u64>(), 1);
 }
 
 pub async fn a_queue_view_says_how_old_and_how_fast(w: &mut World) {

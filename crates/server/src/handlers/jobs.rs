@@ -19,6 +19,7 @@ use tidegate_wire::{Problem, ProblemBody, Ticket, read};
 use tokio::time::Instant;
 
 use super::parks::sees;
+use crate::alerts::RESERVED;
 use crate::call::{Answer, Call, json, no_job, none, ok};
 use crate::mint::idempotent_id;
 
@@ -77,6 +78,10 @@ pub(crate) async fn enqueue(call: Call) -> Answer {
 
 /// The job, if the caller may enqueue it.
 fn admit(call: &Call, mut job: EnqueueJob, key: Option<(&str, usize)>) -> Result<NewJob, Problem> {
+    if job.kind.as_str().starts_with(RESERVED) {
+        let detail = format!("kind `{}` is the program's own", job.kind);
+        return Err(Problem::new(codes::NOT_ALLOWED, detail).at("/kind"));
+    }
     if let Some(own) = call.caller.tenant() {
         let foreign = |what: &str, given: &str| {
             let detail = format!("a key of tenant `{own}` cannot enqueue for {what} `{given}`");

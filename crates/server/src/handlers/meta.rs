@@ -1,36 +1,26 @@
 //! The server itself: alive, ready, healthy, described.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
-use serde::Serialize;
 use tidegate_core::codes;
+use tidegate_wire::health::{Health, Status};
 use tidegate_wire::keys::About;
 use tidegate_wire::{Problem, ProblemBody, nearest};
 
+use crate::access::Access;
 use crate::app::Phase;
 use crate::call::{Answer, Call, json, ok, short, text};
+use crate::gate;
+use crate::watch::{exposition, judge};
 
-/// How the server is.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-pub(crate) struct Health {
-    /// `ok`, `degraded` (jobs run, gates go on without their backend), or `failing`.
-    #[schema(example = "ok")]
-    status: &'static str,
-    /// Version of the server.
-    version: &'static str,
-    /// What the store said.
-    #[schema(example = "ok")]
-    store: &'static str,
-    /// `ok`, or what is wrong with the gates' backend. Absent where there are no gates that processes share.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "ok")]
-    gates: Option<&'static str>,
-}
+/// Longest time that `/health` waits for the keys.
+const LOOK_AT_KEYS: Duration = Duration::from_secs(1);
 
 /// The process is alive.
 #[utoipa::path(get, path = "/live", tag = "server", operation_id = "live", security(()),
@@ -41,14 +31,14 @@ pub(crate) async fn live(_: Call) -> Answer {
 
 /// The server takes requests.
 #[utoipa::path(get, path = "/ready", tag = "server", operation_id = "ready", security(()),
-    description = "Whether to send requests here: the store answers, and the server is not about to stop.",
+    description = "Whether to send requests here: the store answers and can be written to, and the server is not about to stop.",
     responses((status = 200, body = String, content_type = "text/plain", example = "ready\n"),
         (status = 503, body = ProblemBody, content_type = "application/problem+json")))]
 pub(crate) async fn ready(call: Call) -> Answer {
     if *call.app.phase.borrow() != Phase::Serving {
         return Err(Problem::new(codes::SERVER_STOPPING, codes::SERVER_STOPPING.title).retry_after_ms(1_000));
     }
-    if call.app.pulse.beats(call.store().settings()).await {
+    if call.app.watch.is_writable() && call.app.pulse.beats(call.store().settings()).await {
         return Ok(text("ready\n".into()));
     }
     Err(Problem::new(codes::STORE_FAILED, codes::STORE_FAILED.title).retry_after_ms(1_000))
@@ -56,22 +46,39 @@ pub(crate) async fn ready(call: Call) -> Answer {
 
 /// How the server is.
 #[utoipa::path(get, path = "/health", tag = "server", operation_id = "health", security(()),
+    description = "The worst that was found of store, gates, schedules, queues and workers. Where the server asks for keys, an operator's \
+                   key shows queues, workers and dead letters, too.",
     responses((status = 200, body = Health), (status = 503, body = Health)))]
 pub(crate) async fn health(call: Call) -> Answer {
-    let fine = call.app.pulse.beats(call.store().settings()).await;
-    let gates = call.app.gates.as_ref().and_then(|gates| gates.backend.health());
-    let status = match gates {
-        _ if !fine => "failing",
-        Some(gates) if !gates.is_normal() => "degraded",
-        _ => "ok",
-    };
-    let health = Health {
-        status,
-        version: env!("CARGO_PKG_VERSION"),
-        store: if fine { "ok" } else { "failing" },
-        gates: gates.map(|g| if g.is_normal() { "ok" } else { g.sentence() }),
-    };
-    json(if fine { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &health)
+    let app = &call.app;
+    let snapshot = app.watch.snapshot(app).await;
+    let mut health = judge(&snapshot, &app.watch.facts(app));
+    if !sees_details(&call).await {
+        health.details = None;
+    }
+    let red = health.status == Status::Unhealthy;
+    json(if red { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }, &health)
+}
+
+/// Names of queues and workers are not for strangers. While the keys cannot be looked at nobody sees them.
+async fn sees_details(call: &Call) -> bool {
+    let admitted = gate::admit(&call.app, &call.parts, call.place.as_deref());
+    match tokio::time::timeout(LOOK_AT_KEYS, admitted).await {
+        Ok(Ok(caller)) => caller.check(Access::OPERATE).is_ok(),
+        Ok(Err(_)) | Err(_) => false,
+    }
+}
+
+/// Metrics for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "server", operation_id = "metrics",
+    description = "The metrics of this process and of what it shares with others, in the text format of Prometheus.",
+    responses((status = 200, body = String, content_type = "text/plain"),
+        (status = "4XX", body = ProblemBody, content_type = "application/problem+json")))]
+pub(crate) async fn metrics(call: Call) -> Answer {
+    let mut response = Response::new(Body::from(exposition(&call.app).await));
+    let format = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, format);
+    Ok(response)
 }
 
 /// What the server is, and who asks.

@@ -1,6 +1,7 @@
 //! What answers each route. A handler reads the request, asks the store, writes the reply; who may do what was decided
 //! before, except where it depends on the thing itself.
 
+pub(crate) mod alerts;
 pub(crate) mod dead;
 pub(crate) mod events;
 pub(crate) mod gates;

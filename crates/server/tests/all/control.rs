@@ -189,7 +189,7 @@ async fn the_server_says_what_it_is(mut served: Served) {
     served.store.close().await.unwrap();
     // What was asked last holds for half a second.
     crate::common::until("the outage is seen", || async { served.get("/health").await.status == 503 }).await;
-    assert_eq!(served.get("/health").await.json["status"], json!("failing"));
+    assert_eq!(served.get("/health").await.json["status"], json!("unhealthy"));
     let refused = served.get("/ready").await.is(503);
     assert_eq!((refused.code(), &refused.headers["retry-after"]), ("TG5003", &"1".parse().unwrap()));
     let refused = served.get("/v1/totals").await.is(503);

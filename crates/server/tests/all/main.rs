@@ -9,6 +9,7 @@ mod control;
 mod events;
 mod gates;
 mod jobs;
+mod observing;
 mod openapi;
 mod security;
 mod soak;

@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &str, &str, &str)] = &[
     ("GET", "/live", "*", ""),
     ("GET", "/ready", "*", ""),
     ("GET", "/health", "*", ""),
+    ("GET", "/metrics", "AO", ""),
     ("GET", "/openapi.json", "*", ""),
     ("GET", "/v1/errors/TG1001", "*", ""),
     ("GET", "/v1/about", "AOPW aopw", ""),
@@ -63,6 +64,12 @@ const ALLOWED: &[(&str, &str, &str, &str)] = &[
     ("POST", "/v1/gates/api", "AO", r#"{"act":{"do":"switch","off":false},"why":"test"}"#),
     ("GET", "/v1/gates/api/traces", "AO ao", ""),
     ("GET", "/v1/slo", "AO", ""),
+    ("GET", "/v1/alerts", "AO", ""),
+    ("GET", "/v1/alerts/rules", "AO", ""),
+    ("GET", "/v1/alerts/silences", "AO", ""),
+    ("POST", "/v1/alerts/silences", "AO", r#"{"for_ms":1000,"why":"test"}"#),
+    ("DELETE", "/v1/alerts/silences/{silence}", "AO", ""),
+    ("POST", "/v1/alerts/test", "AO", r#"{"channel":"trial"}"#),
     ("GET", "/v1/workers", "AO", ""),
     ("PUT", "/v1/workers/w", "AOW", r#"{"about":{}}"#),
     ("DELETE", "/v1/workers/w", "AOW", ""),
@@ -158,6 +165,10 @@ impl Scene {
                 self.ok("POST", "/v1/settlements", &fail.to_string()).await;
                 put.push(("{dead}", held["id"].clone()));
             }
+        }
+        if needs("{silence}") {
+            let silence = self.ok("POST", "/v1/alerts/silences", r#"{"for_ms":60000,"why":"test"}"#).await;
+            put.push(("{silence}", silence["id"].clone()));
         }
         if needs("{spare}") {
             put.push(("{spare}", json!(self.key(Role::Producer, Some(tenant)).await.key.id)));

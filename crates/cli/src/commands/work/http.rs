@@ -10,7 +10,7 @@ use tidegate_core::codes;
 use tidegate_core::limits;
 
 use crate::error::{Failure as Refusal, Result as Answer};
-use crate::http::{Client, Request, Response};
+use tidegate_server::outgoing::{Client, Request, Response};
 
 /// Longest delay that an endpoint can ask for.
 const LONGEST: Duration = Duration::from_millis(limits::MAX_SERVER_DELAY_MS as u64);

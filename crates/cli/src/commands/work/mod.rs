@@ -2,6 +2,7 @@
 
 mod exec;
 mod http;
+mod metrics;
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -19,9 +20,11 @@ use tidegate_store::params::KindView;
 
 use self::exec::Command;
 use self::http::Endpoint;
+use self::metrics::Metrics;
 use crate::config::{Config, nearest};
 use crate::data;
 use crate::error::{Failure, Result};
+use crate::job_log::{JobLog, JobLogArgs};
 use crate::output::{Output, clean};
 use crate::parse;
 
@@ -79,6 +82,11 @@ pub(crate) struct WorkArgs {
     /// What a job's call costs, in points
     #[arg(long, value_name = "POINTS", default_value_t = 1.0, requires = "gate")]
     cost: f64,
+    /// Serve /metrics and /health of this worker at this address and port
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<String>,
+    #[command(flatten)]
+    log: JobLogArgs,
     #[command(flatten)]
     at: super::gates::At,
     /// No line for each job
@@ -187,6 +195,8 @@ pub(crate) async fn run(args: WorkArgs, config: &Config, output: &Output) -> Res
     config.flag("worker.drain", "--drain", args.drain.as_deref())?;
     config.flag("worker.grace", "--grace", args.grace.as_deref())?;
     config.flag("worker.name", "--name", args.name.as_deref())?;
+    config.flag("worker.metrics", "--metrics", args.metrics.as_deref())?;
+    args.log.over(&mut config)?;
     let handler = Handler::of(&args, config.span_ms("worker.grace"))?;
     let mut queues: Vec<QueueName> = vec![];
     for name in args.queues.iter().map(String::as_str).chain(config.names("worker.queues")) {
@@ -206,7 +216,11 @@ pub(crate) async fn run(args: WorkArgs, config: &Config, output: &Output) -> Res
         Handling { handler, gate: connector.map(|c| (c, args.cost)), quiet: args.quiet || output.json };
     let worker = worker(&tide, &kinds, &queues, &Arc::new(handling), &config);
     output.note(&opening(&kinds, &config, &data.target.shown()));
+    let job_log = JobLog::start(&config, &data.store);
+    let metrics = Metrics::serve(&config, &data, output).await?;
     let report = if args.until_idle { worker.run_until_idle().await } else { worker.run().await };
+    metrics.end().await;
+    job_log.end().await;
     let report = report.map_err(|e| match e.code {
         codes::HANDLERS_MISSING => Failure::from(e).hint(
             "name those kinds too with --kind, or leave --kind out and name the --queue: then every kind in it is handled",

@@ -14,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tidegate_core::time::Timestamp;
 use tidegate_gates::{GateSettings, InProcess, Watched};
+use tidegate_server::alerts::AlertSettings;
 use tidegate_server::{Server, ServerGates, ServerOptions, keys};
 use tidegate_store::{MemoryStore, Store};
 use tidegate_store_sqlite::SqliteStore;
@@ -78,7 +79,9 @@ impl Served {
     pub(crate) async fn with_gates(toml: &str) -> Self {
         let settings = GateSettings::from_toml(toml).unwrap();
         let gates = ServerGates::new(Arc::new(Watched::around(InProcess::new())), settings).await.unwrap();
-        Self::with(Arc::new(MemoryStore::new()), ServerOptions { gates: Some(gates), ..options() }).await
+        let alerts = AlertSettings::from_toml("[channels.trial]\ntype = \"log\"\n", &|_| None).unwrap();
+        let options = ServerOptions { gates: Some(gates), alerts, ..options() };
+        Self::with(Arc::new(MemoryStore::new()), options).await
     }
 
     pub(crate) async fn sqlite() -> Self {

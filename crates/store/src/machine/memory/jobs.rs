@@ -7,7 +7,7 @@ use tidegate_core::leases::{Lease, Running};
 use tidegate_core::time::Timestamp;
 
 use super::{Known, Memory, must};
-use crate::feed::{Happened, JobEvent};
+use crate::feed::{Happened, Here, JobEvent};
 use crate::machine::change::{Because, Face, Fate, Leased, Place, StoredJobs};
 use crate::meter::{End, SeenWhat};
 use crate::{Error, Result};
@@ -169,7 +169,7 @@ impl Memory {
             queue: queue.clone(),
             kind: kind.clone(),
             tenant: face.tenant.and_then(|no| names.tenant(no).cloned()),
-            here: !self.following,
+            here: Here(!self.following),
             what: what(),
         });
     }

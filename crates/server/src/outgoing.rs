@@ -1,4 +1,4 @@
-//! A small HTTP client for endpoints that handle jobs: bounded answers, no redirects, no cookies.
+//! A small HTTP client for endpoints that handle jobs and for channels of alerts: bounded answers, no redirects, no cookies.
 
 use std::time::Duration;
 
@@ -17,34 +17,40 @@ const IDLE: usize = 64;
 
 /// Keeps connections and sends requests.
 #[derive(Debug, Clone)]
-pub(crate) struct Client {
+pub struct Client {
     pool: Pool<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 /// What is sent.
 #[derive(Debug)]
-pub(crate) struct Request<'a> {
-    pub(crate) method: &'static str,
-    pub(crate) url: &'a str,
-    pub(crate) headers: Vec<(&'static str, String)>,
-    pub(crate) body: String,
+pub struct Request<'a> {
+    /// The method.
+    pub method: &'static str,
+    /// Where to.
+    pub url: &'a str,
+    /// Headers.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body.
+    pub body: String,
     /// Largest answer that is read; the rest of a longer one is not.
-    pub(crate) max_answer: usize,
+    pub max_answer: usize,
 }
 
 /// What is answered.
 #[derive(Debug)]
-pub(crate) struct Response {
-    pub(crate) status: u16,
+pub struct Response {
+    /// The status.
+    pub status: u16,
     retry_after: Option<String>,
-    pub(crate) text: String,
+    /// The body, as text.
+    pub text: String,
     /// There was more: `text` is only the beginning.
-    pub(crate) cut_off: bool,
+    pub cut_off: bool,
 }
 
 impl Client {
     /// A client that trusts what this machine trusts.
-    pub(crate) fn new(secure: bool) -> Result<Self, String> {
+    pub fn new(secure: bool) -> Result<Self, String> {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT));
         connector.set_nodelay(true);
@@ -69,7 +75,7 @@ impl Client {
     }
 
     /// Says what is wrong with a URL, if anything.
-    pub(crate) fn check(url: &str) -> Result<(), String> {
+    pub fn check(url: &str) -> Result<(), String> {
         let shown: String = url.chars().take(100).collect();
         let uri: Uri = url.parse().map_err(|e| format!("{shown:?} is not a URL: {e}"))?;
         let web =
@@ -78,7 +84,7 @@ impl Client {
     }
 
     /// Sends a request and reads the answer, as far as it may go. The status counts however long the answer is.
-    pub(crate) async fn send(&self, request: Request<'_>) -> Result<Response, String> {
+    pub async fn send(&self, request: Request<'_>) -> Result<Response, String> {
         let mut built = hyper::Request::builder().method(request.method).uri(request.url);
         for (name, value) in request.headers {
             built = built.header(name, value);
@@ -116,7 +122,7 @@ fn causes(error: &dyn std::error::Error) -> String {
 
 impl Response {
     /// How long to stay away, as seconds or as a date.
-    pub(crate) fn retry_after(&self) -> Option<Duration> {
+    pub fn retry_after(&self) -> Option<Duration> {
         let text = self.retry_after.as_deref()?.trim();
         if let Ok(seconds) = text.parse::<u64>() {
             return Some(Duration::from_secs(seconds));

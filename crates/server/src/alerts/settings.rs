@@ -1,0 +1,284 @@
+//! The alerts file: rules over the shipped ones, channels, how many workers there should be.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use tidegate_core::alerts::{self, Rule, RulePatch};
+use tidegate_core::codes;
+use tidegate_core::time::Millis;
+use tidegate_store::{Error, Result};
+use tidegate_wire::alerts::ChannelView;
+
+use crate::outgoing::Client;
+
+/// Most channels.
+const MAX_CHANNELS: usize = 50;
+/// Where events go unless the channel says otherwise.
+const PAGERDUTY: &str = "https://events.pagerduty.com/v2/enqueue";
+/// Time between two evaluations, and its bounds.
+const EVERY_MS: (i64, i64, i64) = (100, 5_000, 300_000);
+
+/// How alerts are set up. The default: what ships, told to the log.
+#[derive(Debug, Clone)]
+pub struct AlertSettings {
+    /// The rules.
+    pub rules: Vec<Rule>,
+    /// Where tellings go, by name.
+    pub channels: BTreeMap<String, Channel>,
+    /// Workers that there should be.
+    pub expected_workers: Option<u64>,
+    /// Workers that there should be for a queue.
+    pub queue_workers: BTreeMap<String, u64>,
+    /// What a runbook's name is put behind, to make a link.
+    pub runbooks: String,
+    /// Time between two evaluations, in milliseconds.
+    pub every_ms: i64,
+}
+
+impl Default for AlertSettings {
+    fn default() -> Self {
+        Self {
+            rules: alerts::shipped(),
+            channels: BTreeMap::new(),
+            expected_workers: None,
+            queue_workers: BTreeMap::new(),
+            runbooks: "docs/runbooks/".into(),
+            every_ms: EVERY_MS.1,
+        }
+    }
+}
+
+/// A place where tellings go. What it shows of itself has no secret.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Channel {
+    /// The log of the process that found it.
+    Log,
+    /// A webhook that takes `{"text": …}`.
+    Slack {
+        /// Its URL; a secret.
+        url: String,
+    },
+    /// Events API v2.
+    PagerDuty {
+        /// Where events go.
+        url: String,
+        /// The key of the integration; a secret.
+        routing_key: String,
+    },
+    /// Any URL, signed if there is a secret.
+    Webhook {
+        /// Its URL; a secret, since many carry a token.
+        url: String,
+        /// Key of the signature.
+        secret: Option<String>,
+    },
+}
+
+impl Channel {
+    /// Its type.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Slack { .. } => "slack",
+            Self::PagerDuty { .. } => "pagerduty",
+            Self::Webhook { .. } => "webhook",
+        }
+    }
+
+    /// Where it goes: the host, and no more.
+    pub fn host(&self) -> Option<String> {
+        let url = match self {
+            Self::Log => return None,
+            Self::Slack { url } | Self::PagerDuty { url, .. } | Self::Webhook { url, .. } => url,
+        };
+        url.parse::<hyper::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned))
+    }
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.kind(), self.host().as_deref().unwrap_or("the log"))
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct File {
+    expected_workers: Option<u64>,
+    queue_workers: BTreeMap<String, u64>,
+    runbooks: Option<String>,
+    every: Option<String>,
+    channels: BTreeMap<String, ChannelFile>,
+    rules: BTreeMap<String, RulePatch>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct ChannelFile {
+    #[serde(rename = "type")]
+    kind: String,
+    url: Option<String>,
+    url_env: Option<String>,
+    routing_key: Option<String>,
+    routing_key_env: Option<String>,
+    secret: Option<String>,
+    secret_env: Option<String>,
+}
+
+impl ChannelFile {
+    fn channel(self, env: &dyn Fn(&str) -> Option<String>) -> std::result::Result<Channel, String> {
+        let from = |name: &str, given: Option<String>, variable: Option<String>| match (given, variable) {
+            (Some(_), Some(_)) => Err(format!("`{name}` and `{name}_env` exclude each other")),
+            (Some(text), None) => Ok(Some(text)),
+            (None, None) => Ok(None),
+            (None, Some(variable)) => match env(&variable).filter(|text| !text.trim().is_empty()) {
+                Some(text) => Ok(Some(text.trim().to_owned())),
+                None => Err(format!("`{name}_env`: the variable {variable} is not set")),
+            },
+        };
+        let url = from("url", self.url, self.url_env)?;
+        // The text may hold a token: it is not repeated.
+        let bad = url.as_deref().is_some_and(|url| Client::check(url).is_err());
+        if bad {
+            return Err("`url` is not an http:// or https:// URL".into());
+        }
+        let routing_key = from("routing_key", self.routing_key, self.routing_key_env)?;
+        let secret = from("secret", self.secret, self.secret_env)?;
+        let url_of = |url: Option<String>| url.ok_or_else(|| "needs a `url` or a `url_env`".to_owned());
+        match (self.kind.as_str(), routing_key, secret) {
+            ("log", None, None) if url.is_none() => Ok(Channel::Log),
+            ("slack", None, None) => Ok(Channel::Slack { url: url_of(url)? }),
+            ("webhook", None, secret) => Ok(Channel::Webhook { url: url_of(url)?, secret }),
+            ("pagerduty", Some(routing_key), None) => {
+                Ok(Channel::PagerDuty { url: url.unwrap_or_else(|| PAGERDUTY.into()), routing_key })
+            }
+            ("pagerduty", None, None) => Err("needs a `routing_key` or a `routing_key_env`".into()),
+            ("log" | "slack" | "webhook" | "pagerduty", ..) => {
+                Err(format!("has a setting that no channel of type {} has", self.kind))
+            }
+            _ => Err("`type` is one of log, slack, pagerduty, webhook".into()),
+        }
+    }
+}
+
+impl AlertSettings {
+    /// Reads the alerts file. Every error is named; what variables hold is asked of `env`.
+    pub fn from_toml(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+        let refuse = |why: String| Error::new(codes::INVALID_SETTING, why);
+        // The text of the error would show the line, and the line may hold a secret.
+        let file: File = toml::from_str(text).map_err(|e| refuse(without_line(text, &e)))?;
+        let mut wrong = vec![];
+        let mut settings = Self {
+            expected_workers: file.expected_workers,
+            queue_workers: file.queue_workers,
+            ..Self::default()
+        };
+        if file.channels.len() > MAX_CHANNELS {
+            wrong.push(format!("channels: at most {MAX_CHANNELS}"));
+        }
+        for (name, channel) in file.channels {
+            match channel.channel(env) {
+                Ok(channel) => drop(settings.channels.insert(name, channel)),
+                Err(why) => wrong.push(format!("channels.{name}: {why}")),
+            }
+        }
+        if let Some(every) = file.every {
+            match every.parse::<Millis>() {
+                Ok(Millis(ms)) if (EVERY_MS.0..=EVERY_MS.2).contains(&ms) => settings.every_ms = ms,
+                _ => wrong.push("every: a span from 100ms to 5m".into()),
+            }
+        }
+        if let Some(base) = file.runbooks {
+            settings.runbooks = base;
+        }
+        match alerts::merged(alerts::shipped(), file.rules) {
+            Ok(rules) => settings.rules = rules,
+            Err(more) => wrong.extend(more),
+        }
+        if wrong.is_empty() { Ok(settings) } else { Err(refuse(wrong.join("; "))) }
+    }
+
+    /// A channel; one that is not set up is the log.
+    pub fn channel(&self, name: &str) -> &Channel {
+        self.channels.get(name).unwrap_or(&Channel::Log)
+    }
+
+    /// The channels as they may be shown: those that are set up, and those that rules name.
+    pub fn shown(&self) -> Vec<ChannelView> {
+        let named = self.rules.iter().flat_map(|r| &r.channels).chain(self.channels.keys());
+        let names: std::collections::BTreeSet<&String> = named.collect();
+        let view = |name: &String| {
+            let channel = self.channel(name);
+            ChannelView { name: name.clone(), kind: channel.kind().into(), to: channel.host() }
+        };
+        names.into_iter().map(view).collect()
+    }
+}
+
+fn without_line(text: &str, error: &toml::de::Error) -> String {
+    let line = error.span().map_or(0, |span| text[..span.start.min(text.len())].lines().count().max(1));
+    format!("line {line}: {}", error.message())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        expected_workers = 3
+        queue_workers = { billing = 2 }
+        [channels.slack]
+        type = "slack"
+        url_env = "SLACK_URL"
+        [channels.pagerduty]
+        type = "pagerduty"
+        routing_key = "R0UTING"
+        [channels.ops]
+        type = "webhook"
+        url = "https://user:pa55@ops.example/hook/t0ken"
+        secret = "s3cret"
+        [rules.queue_depth_high]
+        condition = "waiting > 50"
+        channels = ["ops"]
+    "#;
+
+    fn env(name: &str) -> Option<String> {
+        (name == "SLACK_URL").then(|| "https://hooks.slack.com/services/T0/B0/XyZ".to_owned())
+    }
+
+    #[test]
+    fn a_file_is_read_and_its_secrets_are_not_shown() {
+        let settings = AlertSettings::from_toml(FILE, &env).unwrap();
+        assert_eq!(settings.channel("slack").kind(), "slack");
+        assert_eq!(settings.channel("nobody"), &Channel::Log);
+        let shown = format!("{settings:?} {:?}", settings.shown());
+        for secret in ["XyZ", "R0UTING", "t0ken", "s3cret", "pa55"] {
+            assert!(!shown.contains(secret), "{secret}");
+        }
+        assert!(shown.contains("hooks.slack.com") && shown.contains("ops.example"), "{shown}");
+        assert_eq!(settings.rules.iter().find(|r| r.id == "queue_depth_high").unwrap().channels, ["ops"]);
+    }
+
+    #[test]
+    fn every_error_is_named_and_none_shows_a_secret() {
+        for (file, why) in [
+            ("[channels.a]\ntype = \"slack\"", "channels.a: needs a `url`"),
+            ("[channels.a]\ntype = \"slack\"\nurl_env = \"NOBODY\"", "NOBODY is not set"),
+            ("[channels.a]\ntype = \"slack\"\nurl = \"ftp://t0ken\"", "not an http://"),
+            ("[channels.a]\ntype = \"carrier pigeon\"", "one of log"),
+            (
+                "[channels.a]\ntype = \"slack\"\nurl = \"http://h/t0ken\"\nsecret = \"t0ken\"",
+                "no channel of type",
+            ),
+            ("[channels.a]\nurl = 7 # t0ken", "line 2"),
+            ("[rules.mine]\nseverity = \"warning\"", "rules.mine: a rule of one's own"),
+            ("every = \"1ms\"", "every"),
+            ("colour = 1", "unknown field"),
+        ] {
+            let error = AlertSettings::from_toml(file, &env).unwrap_err().to_string();
+            assert!(error.contains(why), "{file}: {error}");
+            assert!(!error.contains("t0ken"), "{error}");
+        }
+    }
+}

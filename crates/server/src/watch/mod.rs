@@ -1,0 +1,104 @@
+//! What a server knows of how things are: whether the store can be written to, counts of queues, who works, what the gates say.
+//! Asked once for everybody: `/health`, `/metrics` and the alerts.
+
+mod exposition;
+mod gather;
+mod health;
+mod probe;
+mod readings;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidegate_core::alerts::Severity;
+use tidegate_core::time::Timestamp;
+
+pub(crate) use self::exposition::exposition;
+use self::gather::{Scan, Snapshot, Worker};
+pub(crate) use self::health::judge;
+pub(crate) use self::probe::probe;
+use crate::mint::Mint;
+
+/// How late schedules are, as whoever runs them says.
+#[derive(Debug, Clone)]
+pub struct SchedulerLag(Arc<AtomicI64>);
+
+impl Default for SchedulerLag {
+    fn default() -> Self {
+        Self(Arc::new(AtomicI64::new(-1)))
+    }
+}
+
+impl SchedulerLag {
+    /// Says how late the schedules are; `None`: there are none here.
+    pub fn set(&self, ms: Option<u64>) {
+        let ms = ms.map_or(-1, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        self.0.store(ms, Ordering::Relaxed);
+    }
+
+    /// How late they are.
+    pub fn get(&self) -> Option<u64> {
+        u64::try_from(self.0.load(Ordering::Relaxed)).ok()
+    }
+}
+
+/// What a server watches.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// This run of the process.
+    process: u64,
+    began: Timestamp,
+    probed: probe::Probed,
+    /// The newest snapshot; one asks, the others wait for it.
+    newest: tokio::sync::Mutex<Option<Arc<Snapshot>>>,
+    scan: tokio::sync::Mutex<Option<Arc<Scan>>>,
+    /// Workers that were there, with the end of their announcement; and when they were found to be gone.
+    workers: Mutex<BTreeMap<String, Known>>,
+    firing: Mutex<Vec<(String, Severity)>>,
+    /// Requests for metrics so far, so that tests can see that they are cheap.
+    scrapes: AtomicU64,
+    lag: SchedulerLag,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    worker: Worker,
+    expires: Timestamp,
+    gone_at: Option<Timestamp>,
+}
+
+impl Watch {
+    pub(crate) fn new(now: Timestamp, lag: SchedulerLag) -> Self {
+        Self {
+            process: Mint::random().seed(),
+            began: now,
+            probed: probe::Probed::default(),
+            newest: tokio::sync::Mutex::default(),
+            scan: tokio::sync::Mutex::default(),
+            workers: Mutex::default(),
+            firing: Mutex::default(),
+            scrapes: AtomicU64::new(0),
+            lag,
+        }
+    }
+
+    /// This run of the process.
+    pub(crate) fn process(&self) -> u64 {
+        self.process
+    }
+
+    /// Whether the store could be written to, as far as is known.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.probed.is_fine()
+    }
+
+    /// Rules with open incidents, once for each.
+    pub(crate) fn set_firing(&self, firing: Vec<(String, Severity)>) {
+        *lock(&self.firing) = firing;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
