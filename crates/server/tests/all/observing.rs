@@ -145,7 +145,7 @@ async fn what_happens_in_a_queue_is_an_alert(served: Served) {
 #[tokio::test]
 async fn a_worker_that_dies_is_unhealthy_and_one_that_leaves_is_not() {
     let served = Served::memory().await;
-    let about = json!({"about": {"role": "worker"}, "ttl_ms": 300});
+    let about = json!({"about": {"role": "worker"}, "ttl_ms": 2_000});
     served.put("/v1/workers/dies", about).await.is(200);
     served.put("/v1/workers/leaves", json!({"about": {"role": "worker"}, "ttl_ms": 60_000})).await.is(200);
     until("both are seen", || async {
