@@ -35,6 +35,6 @@ fn every_tick_of_a_year_is_fired_once_or_skipped_with_a_reason() {
                 "nothing was skipped for {reason}: {seen:?}"
             );
         }
-        assert!(seen.fired as usize * 10 > seen.ticks * 8, "most are fired: {seen:?}");
+        assert!(seen.fired as usize * 10 > seen.ticks * 6, "most are fired: {seen:?}");
     }
 }

@@ -157,19 +157,25 @@ impl World {
                 _ => {}
             }
         }
-        let stored = machine::encode(&changes)?;
+        if changes.is_empty() {
+            return Ok(reply);
+        }
+        let read = machine::decode(&machine::encode(&changes)?)?;
         for (_, other) in self.processes.iter_mut().enumerate().filter(|(j, _)| *j != i) {
             if let Some(machine) = other.machine.as_mut() {
-                machine.follow(&machine::decode(&stored)?)?;
+                machine.follow(&read)?;
                 machine.take_signals();
             }
         }
         Ok(reply)
     }
 
-    fn alive(&mut self) -> Option<usize> {
+    /// Who is awake next: whoever's clock is ahead of the others', and now and then another one.
+    fn awake(&mut self) -> Option<usize> {
         let alive: Vec<usize> = (0..PROCESSES).filter(|i| self.processes[*i].machine.is_some()).collect();
-        (!alive.is_empty()).then(|| alive[self.dice.below(alive.len() as u64) as usize])
+        let any = *alive.get(self.dice.below(alive.len() as u64) as usize)?;
+        let ahead = alive.into_iter().max_by_key(|i| self.processes[*i].off_ms);
+        if self.dice.one_in(4) { Some(any) } else { ahead }
     }
 
     fn live(&mut self, to: Timestamp) -> Result<()> {
@@ -189,10 +195,10 @@ impl World {
                 next_trouble = self.now.plus_ms(self.dice.below(12 * HOUR as u64) as i64);
             }
             let mut wakes = vec![heal_at.max(self.now.plus_ms(1)), next_trouble];
-            if let Some(i) = self.alive() {
+            if let Some(i) = self.awake() {
                 let done = self.step(i, |m, now| m.advance(now))?;
                 self.look(i)?;
-                self.work(i)?;
+                self.work(i, done.fired + done.promoted + done.rescued > 0)?;
                 if self.now >= next_prune {
                     self.step(i, |m, now| m.prune(1_000, now))?;
                     next_prune = self.now.plus_ms(HOUR);
@@ -210,13 +216,17 @@ impl World {
     }
 
     /// Jobs are claimed, end, or are lost with their process.
-    fn work(&mut self, i: usize) -> Result<()> {
+    fn work(&mut self, i: usize, mut more: bool) -> Result<()> {
         while let Some(entry) = self.running.first_entry().filter(|entry| entry.key().0 <= self.now) {
             let ((_, ticket), outcome) = entry.remove_entry();
             let seed = self.dice.next_u64();
             let settlements = vec![Settlement { ticket, outcome }];
             self.step(i, |m, now| m.settle(Settle { settlements, now, seed }))?;
             self.look(i)?;
+            more = true;
+        }
+        if !more {
+            return Ok(());
         }
         let claim = |now| Claim {
             worker: WorkerId::new("w").expect("a name"),

@@ -73,6 +73,9 @@ impl<R: Rows> Machine<R> {
                 }
             }
         }
+        if draft.entries.is_empty() && draft.state == scheduled.state {
+            return Ok(());
+        }
         self.keep_draft(draft)
     }
 
