@@ -50,7 +50,7 @@ pub(crate) struct Worker {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshot {
     pub(crate) at: Timestamp,
-    taken: Option<Instant>,
+    pub(super) taken: Option<Instant>,
     /// Whether the store answered.
     pub(crate) answered: bool,
     pub(crate) queues: Vec<QueueView>,
@@ -64,7 +64,7 @@ pub(crate) struct Snapshot {
 /// What takes a search.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scan {
-    taken: Option<Instant>,
+    pub(super) taken: Option<Instant>,
     /// By kind: how long the longest running job has run, and how far it is beyond its timeout.
     pub(crate) runs: HashMap<String, (i64, i64)>,
     pub(crate) kinds: Vec<String>,
