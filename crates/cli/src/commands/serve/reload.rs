@@ -57,7 +57,7 @@ impl Reload {
         let text = match text_of(&self.file) {
             Ok(text) => text,
             Err(failure) => {
-                tracing::error!(file = shown, "The registry's file could not be read: {failure}");
+                tracing::error!(file = shown, "The registry's file could not be read: {}", failure.message());
                 return;
             }
         };
