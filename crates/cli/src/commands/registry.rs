@@ -121,7 +121,8 @@ pub(crate) struct HistoryArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RollbackArgs {
     /// The version, as `registry history` numbers it
-    version: u64,
+    #[arg(value_name = "VERSION")]
+    number: u64,
     /// Show what would change and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -210,21 +211,23 @@ async fn apply(args: &ApplyArgs, config: &Config, output: &Output) -> Result<()>
     };
     let applied = data.store.apply(apply).await;
     data.close().await?;
-    say(&applied.map_err(|e| file::nothing_changed(e.into()))?, args.dry_run, output)
+    let source = args.file.display().to_string();
+    say(&applied.map_err(|e| file::refused_by_store(&source, e))?, args.dry_run, output)
 }
 
 async fn rollback(args: &RollbackArgs, config: &Config, output: &Output) -> Result<()> {
     let data = data::existing(config).await?;
     let apply = Apply {
-        wanted: Wanted::Version(args.version),
+        wanted: Wanted::Version(args.number),
         by: who(),
-        source: format!("rollback to {}", args.version),
+        source: format!("rollback to {}", args.number),
         dry_run: args.dry_run,
         now: parse::now(),
     };
     let applied = data.store.apply(apply).await;
     data.close().await?;
-    say(&applied.map_err(|e| file::nothing_changed(e.into()))?, args.dry_run, output)
+    let source = format!("version {}", args.number);
+    say(&applied.map_err(|e| file::refused_by_store(&source, e))?, args.dry_run, output)
 }
 
 /// Who changes it, as the system knows them.

@@ -234,8 +234,10 @@ impl Upkeep for Flock {
 
     async fn prune(&self, limit: usize, now: Timestamp) -> Result<u64> {
         let queues = self.queues(now).await?.len() as u32;
-        // Keys; for each queue whether it is over, what is over, and what that is; the same for the dead. Who waits for them.
-        self.with(Some(now), 1 + 5 * queues + 4 + TOLD, |m, now| m.prune(limit, now))
+        let kinds = self.kinds().await?.iter().filter(|k| k.settings.retention.is_some()).count() as u32;
+        // Keys; for each kind of its own what is over, and what that is; for each queue whether it is over, what is over, and what
+        // that is; the same for the dead. Who waits for them.
+        self.with(Some(now), 1 + 4 * kinds + 5 * queues + 4 + TOLD, |m, now| m.prune(limit, now))
     }
 
     async fn erase(&self, erase: Erase) -> Result<Erased> {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::fields::{Fields, Problems, float, join, kind_of, parsed, text, texts, whole};
+use super::fields::{Fields, Problems, boolean, float, join, kind_of, parsed, text, texts, whole};
 use super::schedule::ScheduleSpec;
 use super::{KindSettings, Limiter, QueueSettings, Retention};
 use crate::failure::Category;
@@ -427,7 +427,8 @@ fn read_kind(path: String, value: &Value, known: &Policies, problems: &mut Probl
     kind.alerts = fields.take("alerts", texts).unwrap_or_default();
     kind.schedule = fields.take("schedule", ScheduleSpec::read);
     kind.schema = read_schema(&mut fields);
-    kind.managed = true;
+    // Only a copy of a registry says no: there a handler registered it.
+    kind.managed = fields.take("managed", boolean).unwrap_or(true);
     for (field, why) in kind.faults() {
         if field != "retry" {
             fields.problem(field, why);

@@ -143,6 +143,11 @@ pub(super) fn whole<T: TryFrom<i128>>(value: &Value) -> Result<T, String> {
     number.and_then(|n| T::try_from(n).ok()).ok_or_else(refuse)
 }
 
+/// True or false.
+pub(super) fn boolean(value: &Value) -> Result<bool, String> {
+    value.as_bool().ok_or_else(|| format!("it is {}, it should be true or false", kind_of(value)))
+}
+
 /// A number.
 pub(super) fn float(value: &Value) -> Result<f64, String> {
     value.as_f64().ok_or_else(|| format!("it is {}, it should be a number", kind_of(value)))

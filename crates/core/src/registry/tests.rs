@@ -74,6 +74,9 @@ fn what_is_written_can_be_read_again_as_toml_and_as_json() {
         assert_eq!(text.contains("weight"), full, "{text}");
         assert_eq!(Document::parse(&value.to_string(), Format::Json).unwrap(), document);
     }
+    let mut own = document.clone();
+    own.kinds.values_mut().for_each(|kind| kind.managed = false);
+    assert_eq!(Document::read(&written(&own, true)).unwrap(), own, "a whole copy knows who registered what");
     assert_eq!(written(&document, false)["queues"]["billing"]["retry"], "patient");
     let stored = serde_json::to_string(&document).unwrap();
     let read: Document = serde_json::from_str(&stored).unwrap();

@@ -21,6 +21,9 @@ pub fn written(document: &Document, full: bool) -> Value {
         if let Some(fields) = value.as_object_mut() {
             // Whoever applies it says that again.
             fields.remove("managed");
+            if full && !settings.managed {
+                fields.insert("managed".into(), false.into());
+            }
         }
         (name.to_string(), by_name(value))
     });

@@ -408,11 +408,9 @@ impl<R: Rows> Machine<R> {
         }
         let id = self.memory.names.next_lane();
         self.rows.put_lane(id, &key)?;
-        let kind = key.kind;
-        let key = Box::new(key);
-        self.change(match kind {
-            None => Change::Lane(id, key),
-            Some(kind) => Change::KindLane(id, key, kind),
+        self.change(match key.kind {
+            None => Change::Lane(id, Box::new(key)),
+            Some(kind) => Change::KindLane(id, Box::new(LaneKey { kind: None, ..key }), kind),
         })?;
         Ok(id)
     }

@@ -50,13 +50,20 @@ pub(crate) fn format_of(file: &Path) -> Format {
 
 /// What is wrong with a document, line by line.
 pub(super) fn refused(file: &Path, problems: &[Problem]) -> Failure {
-    let count = problems.len();
-    let mistakes = if count == 1 { "mistake" } else { "mistakes" };
-    let said: Vec<String> = problems.iter().map(|p| clean(&p.to_string())).collect();
-    let what = format!("{} has {count} {mistakes}:\n  {}", file.display(), said.join("\n  "));
-    nothing_changed(Failure::new(codes::INVALID_REGISTRY, what))
+    mistakes(&file.display().to_string(), problems.iter().map(ToString::to_string).collect())
 }
 
-pub(super) fn nothing_changed(failure: Failure) -> Failure {
-    failure.detail("nothing was changed")
+/// What a store says of a document.
+pub(super) fn refused_by_store(file: &str, error: tidegate_store::Error) -> Failure {
+    if error.code == codes::INVALID_REGISTRY {
+        return mistakes(file, error.detail.lines().map(str::to_owned).collect());
+    }
+    Failure::from(error).detail("nothing was changed")
+}
+
+fn mistakes(file: &str, said: Vec<String>) -> Failure {
+    let count = said.len();
+    let mistakes = if count == 1 { "mistake" } else { "mistakes" };
+    let whole = Failure::new(codes::INVALID_REGISTRY, format!("{file} has {count} {mistakes}"));
+    said.iter().fold(whole, |failure, line| failure.detail(clean(line))).detail("nothing was changed")
 }
