@@ -141,6 +141,7 @@ struct Compiled {
 
 /// One part of a schema.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Node {
     /// `false`: nothing fits.
     never: bool,

@@ -26,7 +26,7 @@ use crate::readers::For;
 use crate::rows::foreseen::completions;
 use crate::search::{Candidates, Rest, Search};
 use crate::statements::Sql;
-use crate::task::Traits;
+use crate::task::{PgMachine, Traits};
 
 #[async_trait]
 impl Jobs for PgStore {
@@ -194,7 +194,7 @@ impl Versions for PgStore {
     }
 
     async fn registry(&self) -> Result<Document> {
-        self.run(Traits::memory(), move |m| m.registry()).await
+        self.run(Traits::memory(), PgMachine::registry).await
     }
 
     async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>> {

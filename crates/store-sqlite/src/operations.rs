@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 
 use crate::SqliteStore;
 use crate::search::{Candidates, Rest, Search};
-use crate::writer::{BRIEF_BYTES, Traits};
+use crate::writer::{BRIEF_BYTES, SqliteMachine, Traits};
 
 #[async_trait]
 impl Jobs for SqliteStore {
@@ -186,7 +186,7 @@ impl Versions for SqliteStore {
     }
 
     async fn registry(&self) -> Result<Document> {
-        self.run(Traits::read(), move |m| m.registry()).await
+        self.run(Traits::read(), SqliteMachine::registry).await
     }
 
     async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>> {

@@ -629,7 +629,7 @@ impl Versions for MemoryStore {
     }
 
     async fn registry(&self) -> Result<Document> {
-        self.with(|m| m.registry())
+        self.with(Machine::registry)
     }
 
     async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>> {

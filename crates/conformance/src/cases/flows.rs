@@ -73,25 +73,29 @@ pub async fn a_job_waits_until_all_it_waits_for_are_completed(w: &mut World) {
 
 pub async fn a_whole_flow_is_one_enqueue_in_any_order(w: &mut World) {
     let mut jobs: Vec<NewJob> = (0..4).map(|_| w.job()).collect();
-    let [a, b, c, d] = [0, 1, 2, 3].map(|i| jobs[i].id);
-    jobs[1].after = vec![a];
-    jobs[2].after = vec![a];
-    jobs[3].after = vec![b, c];
+    let [first, left, right, last] = [0, 1, 2, 3].map(|i| jobs[i].id);
+    jobs[1].after = vec![first];
+    jobs[2].after = vec![first];
+    jobs[3].after = vec![left, right];
     jobs.reverse();
     let replies = w.enqueue(jobs).await;
-    assert_eq!(replies.iter().map(|r| r.id).collect::<Vec<_>>(), [d, c, b, a], "answered in its order");
+    assert_eq!(
+        replies.iter().map(|r| r.id).collect::<Vec<_>>(),
+        [last, right, left, first],
+        "answered in its order"
+    );
     assert!(replies.iter().all(|r| r.outcome == EnqueueOutcome::Created));
     let first = w.claim(5).await;
-    assert_eq!(ids(&first), [a]);
+    assert_eq!(ids(&first), [first]);
     w.finish(&first.jobs[0]).await;
     let middle = w.claim(5).await;
     let mut both = ids(&middle);
     both.sort_unstable();
-    assert_eq!(both, [b, c]);
+    assert_eq!(both, [left, right]);
     w.finish(&middle.jobs[0]).await;
     assert!(w.claim(5).await.jobs.is_empty());
     w.finish(&middle.jobs[1]).await;
-    assert_eq!(ids(&w.claim(5).await), [d]);
+    assert_eq!(ids(&w.claim(5).await), [last]);
 }
 
 pub async fn a_circle_is_refused_and_nothing_is_stored(w: &mut World) {
@@ -364,7 +368,8 @@ pub async fn results_of_dependencies_are_seen_page_by_page(w: &mut World) {
         skip = page.next;
     }
     assert_eq!(seen.iter().map(|d| d.id).collect::<Vec<_>>(), parents);
-    let results: Vec<Option<&str>> = seen.iter().map(|d| d.result.as_ref().map(|r| r.as_str())).collect();
+    let results: Vec<Option<&str>> =
+        seen.iter().map(|d| d.result.as_ref().map(tidegate_core::payload::Payload::as_str)).collect();
     assert_eq!(results, [Some("0"), Some("1"), Some("2"), None, Some("4")]);
     assert_eq!((seen[3].state, seen[3].code.as_deref()), (State::Dead, Some("E_TEST")));
     assert_eq!(refused(w.store().dependencies(job_id(9_999), None, 0, 5).await), codes::JOB_NOT_FOUND);
@@ -386,7 +391,10 @@ pub async fn results_outlive_the_job_that_made_them_while_somebody_waits(w: &mut
     let job = claim_this(w, child).await;
     let page = w.store().dependencies(child, None, 0, 5).await.expect("answered");
     let kept = page.jobs.iter().find(|d| d.id == parent).expect("it is still seen");
-    assert_eq!((kept.state, kept.result.as_ref().map(|r| r.as_str())), (State::Completed, Some("\"kept\"")));
+    assert_eq!(
+        (kept.state, kept.result.as_ref().map(tidegate_core::payload::Payload::as_str)),
+        (State::Completed, Some("\"kept\""))
+    );
     w.finish(&job).await;
     w.pass(10_000);
     while w.store().prune(100, w.now).await.expect("pruned") > 0 {}
@@ -428,8 +436,8 @@ pub async fn blocked_jobs_are_found_and_counted(w: &mut World) {
 pub async fn a_flow_goes_on_after_a_restart_at_every_step(w: &mut World) {
     let mut jobs: Vec<NewJob> = (0..6).map(|_| w.job()).collect();
     let all: Vec<JobId> = jobs.iter().map(|j| j.id).collect();
-    for i in 1..5 {
-        jobs[i].after = vec![all[0]];
+    for job in &mut jobs[1..5] {
+        job.after = vec![all[0]];
     }
     jobs[5].after = all[1..5].to_vec();
     w.enqueue(jobs).await;
@@ -448,7 +456,9 @@ pub async fn a_flow_goes_on_after_a_restart_at_every_step(w: &mut World) {
 
 pub async fn erasing_what_is_waited_for_leaves_nobody_waiting(w: &mut World) {
     let mut jobs: Vec<NewJob> = (0..3).map(|_| w.job()).collect();
-    jobs.iter_mut().for_each(|job| job.tenant = Some(tenant("acme")));
+    for job in &mut jobs {
+        job.tenant = Some(tenant("acme"));
+    }
     let [a, b, dead] = [0, 1, 2].map(|i| jobs[i].id);
     jobs[1].after = vec![a];
     w.enqueue(jobs).await;

@@ -64,7 +64,14 @@ pub async fn a_payload_that_does_not_fit_its_kind_is_refused_with_its_place(w: &
     for part in ["job 2 of 2", "/order: expected integer, found string", r#"unknown property "copy""#] {
         assert!(error.detail.contains(part), "{part} in {}", error.detail);
     }
-    assert!(w.store().search(JobQuery { limit: 10, ..JobQuery::default() }).await.unwrap().jobs.is_empty());
+    assert!(
+        w.store()
+            .search(JobQuery { limit: 10, ..JobQuery::default() })
+            .await
+            .expect("answered")
+            .jobs
+            .is_empty()
+    );
 }
 
 /// Defaults are part of what the worker gets; the same job sent again is the same job.
@@ -84,28 +91,28 @@ pub async fn secrets_are_shown_to_nobody_but_the_worker(w: &mut World) {
     let id = w.add(job).await;
     assert_eq!(w.get(id).await.payload.as_str(), r#"{"order":1,"card":"***","copies":1}"#);
     let find = |text: &str| JobQuery { text: Some(text.into()), limit: 10, ..JobQuery::default() };
-    assert!(w.store().search(find("4111-hidden")).await.unwrap().jobs.is_empty());
-    let found = w.store().search(find("\"order\":1")).await.unwrap().jobs;
+    assert!(w.store().search(find("4111-hidden")).await.expect("answered").jobs.is_empty());
+    let found = w.store().search(find("\"order\":1")).await.expect("answered").jobs;
     assert!(found.len() == 1 && !found[0].payload.as_str().contains("4111"));
     assert!(w.claim_one().await.payload.as_str().contains("4111-hidden"));
 }
 
 /// A document with one mistake changes nothing at all.
 pub async fn a_document_is_applied_whole_or_not_at_all(w: &mut World) {
-    let before = w.store().registry().await.unwrap();
+    let before = w.store().registry().await.expect("answered");
     let text = "[queues.new]\n[kinds.a]\nqueue = \"new\"\n[kinds.b]\nqueue = \"nowhere\"\nretry = \"oftn\"\n";
     let error = try_apply(w, text).await.expect_err("there is no such queue");
     assert_eq!(error.code, codes::INVALID_REGISTRY);
     for part in ["kinds.b.queue: there is no queue nowhere", "kinds.b.retry: there is no policy \"oftn\""] {
         assert!(error.detail.contains(part), "{part} in {}", error.detail);
     }
-    assert_eq!(w.store().registry().await.unwrap(), before);
-    assert!(w.store().versions(10).await.unwrap().is_empty());
+    assert_eq!(w.store().registry().await.expect("answered"), before);
+    assert!(w.store().versions(10).await.expect("answered").is_empty());
     let mut dry = change(Wanted::Document(Box::new(document(INVOICES))), w.now);
     dry.dry_run = true;
-    let would = w.store().apply(dry).await.unwrap();
+    let would = w.store().apply(dry).await.expect("answered");
     assert_eq!((would.version, would.changes.len()), (None, 1), "{:?}", would.changes);
-    assert_eq!(w.store().registry().await.unwrap(), before);
+    assert_eq!(w.store().registry().await.expect("answered"), before);
 }
 
 /// Every version can be read and restored; what came later stays without its events.
@@ -122,22 +129,22 @@ pub async fn every_version_is_kept_and_can_be_restored(w: &mut World) {
     );
     assert_eq!(apply(w, text).await.version, None, "nothing is different");
     w.restart().await;
-    let then = w.store().version(1).await.unwrap().unwrap();
+    let then = w.store().version(1).await.expect("answered").unwrap();
     assert_eq!((then.info.by.as_str(), then.info.outcome), ("ann", Outcome::Applied));
-    assert_eq!(then.info.hash, then.document.as_ref().unwrap().hash());
+    assert_eq!(then.info.hash, then.document.as_ref().expect("answered").hash());
     let back = roll_back(w, 1).await;
     assert_eq!(back.version, Some(3));
-    let now = w.store().registry().await.unwrap();
-    let mut was = then.document.unwrap();
-    let late = now.kinds.get(&kind("late")).unwrap();
+    let now = w.store().registry().await.expect("answered");
+    let mut was = then.document.expect("answered");
+    let late = now.kinds.get(&kind("late")).expect("answered");
     assert!(late.on.is_empty(), "nothing enqueues it by itself");
     was.kinds.insert(kind("late"), late.clone());
     assert_eq!(now, was);
     let numbers: Vec<_> =
-        w.store().versions(10).await.unwrap().iter().map(|v| (v.number, v.changed)).collect();
+        w.store().versions(10).await.expect("answered").iter().map(|v| (v.number, v.changed)).collect();
     assert_eq!(numbers, [(3, 3), (2, 3), (1, 2)]);
     assert_eq!(refused(w.store().apply(change(Wanted::Version(9), w.now)).await), codes::VERSION_NOT_FOUND);
-    assert_eq!(w.store().version(9).await.unwrap(), None);
+    assert_eq!(w.store().version(9).await.expect("answered"), None);
 }
 
 /// Refusals are remembered, and neither they nor versions grow without end.
@@ -150,14 +157,14 @@ pub async fn history_is_bounded_and_refusals_push_out_no_version(w: &mut World) 
     };
     apply(w, "[queues.q]\nweight = 7\n").await;
     for n in 0..limits::MAX_REGISTRY_REFUSALS + 3 {
-        let number = w.store().refuse(refusal(n), w.now).await.unwrap();
+        let number = w.store().refuse(refusal(n), w.now).await.expect("answered");
         assert_eq!(number, n as u64 + 2);
     }
-    let versions = w.store().versions(usize::MAX).await.unwrap();
+    let versions = w.store().versions(usize::MAX).await.expect("answered");
     assert_eq!(versions.len(), limits::MAX_REGISTRY_REFUSALS + 1);
     let newest = &versions[0];
     assert_eq!((newest.outcome, newest.problems[0].path.as_str()), (Outcome::Refused, "kinds.a.queue"));
-    assert_eq!(versions.last().unwrap().number, 1, "the applied one is still there");
+    assert_eq!(versions.last().expect("answered").number, 1, "the applied one is still there");
     let refused_number = newest.number;
     assert_eq!(
         refused(w.store().apply(change(Wanted::Version(refused_number), w.now)).await),
@@ -166,7 +173,7 @@ pub async fn history_is_bounded_and_refusals_push_out_no_version(w: &mut World) 
     for n in 0..=limits::MAX_REGISTRY_VERSIONS {
         apply(w, &format!("[queues.q]\nweight = {}\n", n % 2 + 1)).await;
     }
-    let versions = w.store().versions(usize::MAX).await.unwrap();
+    let versions = w.store().versions(usize::MAX).await.expect("answered");
     let applied = versions.iter().filter(|v| v.outcome == Outcome::Applied).count();
     assert_eq!(applied, limits::MAX_REGISTRY_VERSIONS);
     assert!(versions.iter().all(|v| v.number != 1), "the oldest is gone");
@@ -187,12 +194,12 @@ pub async fn a_kind_runs_no_more_than_its_concurrency(w: &mut World) {
     got.sort_unstable();
     assert_eq!(got, ["k", "one", "one"]);
     assert_eq!(w.get(other).await.state, State::Running);
-    let waiting = ids.iter().find(|id| first.jobs.iter().all(|j| j.id != **id)).unwrap();
+    let waiting = ids.iter().find(|id| first.jobs.iter().all(|j| j.id != **id)).expect("answered");
     assert_eq!(w.cause(*waiting).await, Cause::KindFull { running: 2, limit: 2 });
     assert!(w.claim_as(2, 10).await.jobs.is_empty());
     w.restart().await;
     assert!(w.claim_as(2, 10).await.jobs.is_empty(), "the limit is known after a restart");
-    let running = first.jobs.iter().find(|j| j.kind == kind("one")).unwrap();
+    let running = first.jobs.iter().find(|j| j.kind == kind("one")).expect("answered");
     w.finish(running).await;
     assert_eq!(w.claim_as(2, 10).await.jobs.len(), 1);
     apply(w, "[kinds.one]\nqueue = \"q\"\nconcurrency = 4\n").await;
@@ -218,7 +225,7 @@ pub async fn a_kind_keeps_no_more_than_its_own_retention(w: &mut World) {
     let left = async |w: &World| {
         let mut left = vec![];
         for id in few.iter().chain([&other]) {
-            left.push(w.store().get(*id).await.unwrap().is_some());
+            left.push(w.store().get(*id).await.expect("answered").is_some());
         }
         left
     };
@@ -236,9 +243,9 @@ pub async fn who_names_a_policy_follows_it(w: &mut World) {
     let kinds = "[queues.q]\nretry = \"patient\"\n[kinds.a]\nqueue = \"q\"\nretry = \"patient\"\n";
     apply(w, &(policy(4) + kinds)).await;
     let attempts = async |w: &World| {
-        let registry = w.store().registry().await.unwrap();
-        let kind = registry.kinds[&kind("a")].retry.as_ref().unwrap().max_attempts;
-        (kind, registry.queues.values().next().unwrap().retry.max_attempts)
+        let registry = w.store().registry().await.expect("answered");
+        let kind = registry.kinds[&kind("a")].retry.as_ref().expect("answered").max_attempts;
+        (kind, registry.queues.values().next().expect("answered").retry.max_attempts)
     };
     assert_eq!(attempts(w).await, (4, 4));
     apply(w, &policy(9)).await;
@@ -270,13 +277,13 @@ failures = { GONE = "INVALID_INPUT" }
     w.pass(7_000);
     let claimed = w.claim_one().await;
     assert_eq!(w.fail(&claimed, Category::TransientServer).await, Settled::Applied(State::Dead));
-    assert_eq!(w.get(id).await.dead.unwrap().category, Category::TransientServer);
+    assert_eq!(w.get(id).await.dead.expect("answered").category, Category::TransientServer);
     job.id = w.id();
     let id = w.add(job).await;
     let claimed = w.claim_one().await;
     let gone = End::Fail(Failure::new(Category::TransientNetwork, "GONE", "no longer there"));
     assert_eq!(w.settle(claimed.ticket, gone).await, Settled::Applied(State::Dead));
-    assert_eq!(w.get(id).await.dead.unwrap().category, Category::InvalidInput);
+    assert_eq!(w.get(id).await.dead.expect("answered").category, Category::InvalidInput);
 }
 
 /// Must show 4: a rate limit after two network failures is the first of its category, and never undercuts the server.
@@ -311,7 +318,7 @@ pub async fn a_registration_leaves_alone_what_a_document_described(w: &mut World
     apply(w, "[queues.q]\n[kinds.a]\nqueue = \"q\"\ntimeout = \"5m\"\n").await;
     let own = tidegate_core::registry::KindSettings::new(crate::kit::queue("q"));
     assert_eq!(refused(w.store().put_kind(kind("a"), own).await), codes::KIND_MANAGED);
-    let registry = w.store().registry().await.unwrap();
+    let registry = w.store().registry().await.expect("answered");
     assert_eq!(registry.kinds[&kind("a")].timeout_ms, 300_000);
     let mut drifted = registry.kinds[&kind("a")].clone();
     drifted.timeout_ms = 1;

@@ -42,7 +42,7 @@ impl<R: Rows> Machine<R> {
         if scheduled.state.paused.is_some() {
             return Ok(());
         }
-        let compiled = self.compiled(&scheduled)?;
+        let compiled = Self::compiled(&scheduled)?;
         let mut draft = Draft::new(id, &scheduled, now);
         let old = std::mem::take(&mut draft.state.waiting);
         let due = compiled.due(&scheduled.name, scheduled.spec.settings.missed, draft.state.cursor, now);

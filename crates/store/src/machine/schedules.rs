@@ -164,7 +164,7 @@ impl<R: Rows> Machine<R> {
         if let Some(why) = blocking_run(&scheduled, &scheduled.state) {
             return Err(Error::new(codes::WRONG_SCHEDULE_STATE, format!("schedule `{name}`: {why}")));
         }
-        let compiled = self.compiled(&scheduled)?;
+        let compiled = Self::compiled(&scheduled)?;
         let mut draft = Draft::new(id, &scheduled, now);
         let run = Run { planned: now, due: now, by_hand: true };
         let (seq, job) = self.enqueue_run(&scheduled, &compiled, run, draft.state.next_no)?;
@@ -217,7 +217,7 @@ impl<R: Rows> Machine<R> {
         self.memory.timetable.get(id).ok_or_else(|| Error::internal(format!("schedule {} is missing", id.0)))
     }
 
-    pub(super) fn compiled(&self, scheduled: &Scheduled) -> Result<Arc<Compiled>> {
+    pub(super) fn compiled(scheduled: &Scheduled) -> Result<Arc<Compiled>> {
         scheduled.compiled.clone().ok_or_else(|| {
             let why = scheduled.spec.settings.check().err().unwrap_or_default();
             Error::new(codes::INVALID_SCHEDULE, format!("schedule `{}`: {why}", scheduled.name))
