@@ -73,20 +73,20 @@ pub async fn a_job_waits_until_all_it_waits_for_are_completed(w: &mut World) {
 
 pub async fn a_whole_flow_is_one_enqueue_in_any_order(w: &mut World) {
     let mut jobs: Vec<NewJob> = (0..4).map(|_| w.job()).collect();
-    let [first, left, right, last] = [0, 1, 2, 3].map(|i| jobs[i].id);
-    jobs[1].after = vec![first];
-    jobs[2].after = vec![first];
+    let [root, left, right, last] = [0, 1, 2, 3].map(|i| jobs[i].id);
+    jobs[1].after = vec![root];
+    jobs[2].after = vec![root];
     jobs[3].after = vec![left, right];
     jobs.reverse();
     let replies = w.enqueue(jobs).await;
     assert_eq!(
         replies.iter().map(|r| r.id).collect::<Vec<_>>(),
-        [last, right, left, first],
+        [last, right, left, root],
         "answered in its order"
     );
     assert!(replies.iter().all(|r| r.outcome == EnqueueOutcome::Created));
     let first = w.claim(5).await;
-    assert_eq!(ids(&first), [first]);
+    assert_eq!(ids(&first), [root]);
     w.finish(&first.jobs[0]).await;
     let middle = w.claim(5).await;
     let mut both = ids(&middle);
