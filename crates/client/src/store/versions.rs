@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use tidegate_core::codes;
+use tidegate_core::limits;
 use tidegate_core::registry::{Document, Version, VersionInfo, written};
 use tidegate_core::time::Timestamp;
 use tidegate_store::params::{Applied, Apply, RefusedDocument, Wanted};
@@ -49,6 +50,7 @@ impl Versions for RemoteStore {
     }
 
     async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>> {
+        let limit = limit.min(limits::MAX_REGISTRY_VERSIONS + limits::MAX_REGISTRY_REFUSALS);
         let call = Call::get(format!("/v1/registry/history?limit={limit}"));
         let history: History = self.caller.read(self.patient(call)).await?;
         Ok(history.versions.into_iter().map(Into::into).collect())
