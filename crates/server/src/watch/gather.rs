@@ -50,7 +50,7 @@ pub(crate) struct Worker {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshot {
     pub(crate) at: Timestamp,
-    taken: Option<Instant>,
+    pub(super) taken: Option<Instant>,
     /// Whether the store answered.
     pub(crate) answered: bool,
     pub(crate) queues: Vec<QueueView>,
