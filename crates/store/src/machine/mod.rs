@@ -7,7 +7,7 @@
 //! - after any other error the machine's memory may be ahead of its rows: drop it and [`Machine::open`] it again.
 //!
 //! Invariants, which the simulation checks after every step:
-//! 1. a job is in exactly one place: ready in one lane, scheduled, held by one lease, or finished;
+//! 1. a job is in exactly one place: blocked, ready in one lane, scheduled, held by one lease, or finished;
 //! 2. a write with a ticket is applied only while that lease holds that job;
 //! 3. running jobs of a queue and of a group are what the leases hold, so a lost lease frees its places.
 //!
