@@ -16,7 +16,7 @@ pub(crate) enum Settings {
     /// Its type; registered once per handle.
     Typed(fn() -> Result<KindSettings>),
     /// Given with the handler.
-    Given(KindSettings),
+    Given(Box<KindSettings>),
     /// It must be registered already, and stays as it is.
     Registered,
 }
@@ -58,7 +58,7 @@ impl Handler {
             let work = f(cx);
             Ok(Box::pin(async move { work.await.into_outcome() }))
         });
-        let settings = settings.map_or(Settings::Registered, Settings::Given);
+        let settings = settings.map_or(Settings::Registered, |s| Settings::Given(Box::new(s)));
         Self { kind: Cow::Owned(kind.to_owned()), settings, start }
     }
 

@@ -12,7 +12,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 fn instant(text: &str) -> Timestamp {
-    Timestamp(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
+    Timestamp(text.parse::<jiff::Timestamp>().expect("a time").as_millisecond())
 }
 
 #[test]

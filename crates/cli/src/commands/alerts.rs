@@ -1,5 +1,7 @@
 //! `tidegate alerts`: what is open, the rules, silences, trying a channel.
 
+use std::fmt::Write as _;
+
 use clap::Subcommand;
 use serde_json::json;
 use tidegate_core::alerts::Rule;
@@ -177,7 +179,7 @@ async fn rules(file: Option<String>, config: &Config, output: &Output) -> Result
         text.push('\n');
         for channel in &rules.channels {
             let to = channel.to.as_deref().map_or(String::new(), |host| format!(" at {host}"));
-            text += &format!("Channel {}: {}{to}\n", channel.name, channel.kind);
+            let _ = writeln!(text, "Channel {}: {}{to}", channel.name, channel.kind);
         }
         text
     })
@@ -208,7 +210,7 @@ async fn silences(config: &Config, output: &Output) -> Result<()> {
         if silences.is_empty() {
             return "Nothing is silenced.".into();
         }
-        silences.iter().map(|s| format!("{}\n", sentence(s))).collect()
+        silences.iter().map(|s| sentence(s) + "\n").collect()
     })
 }
 

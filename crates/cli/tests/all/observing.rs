@@ -125,7 +125,7 @@ fn a_server_tells_a_channel_and_never_shows_its_address() {
     server.run(&place, &["kinds", "set", "hello", "--queue", "default"]).ok();
     let tested = server.run(&place, &["alerts", "test", "ops", "--json"]).ok().json();
     assert!(tested["job"].as_str().unwrap().starts_with("job_"));
-    let next = || told.recv_timeout(std::time::Duration::from_secs(60)).unwrap()["text"].to_string();
+    let next = || told.recv_timeout(std::time::Duration::from_mins(1)).unwrap()["text"].to_string();
     assert!(next().contains("[TEST]"));
     for n in 0..3 {
         server.run(&place, &["enqueue", "hello", "--data", &n.to_string()]).ok();

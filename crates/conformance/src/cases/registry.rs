@@ -50,7 +50,7 @@ copies = { type = "integer", default = 1 }
 card = { type = "string", x-secret = true }
 "#;
 
-async fn invoice(w: &mut World, payload: &str) -> NewJob {
+fn invoice(w: &mut World, payload: &str) -> NewJob {
     let id = w.id();
     NewJob::new(id, kind("invoice.send"), json(payload))
 }
@@ -58,7 +58,7 @@ async fn invoice(w: &mut World, payload: &str) -> NewJob {
 /// A payload that does not fit is refused with its place, and nothing of its batch is stored.
 pub async fn a_payload_that_does_not_fit_its_kind_is_refused_with_its_place(w: &mut World) {
     apply(w, INVOICES).await;
-    let (good, bad) = (invoice(w, r#"{"order":1}"#).await, invoice(w, r#"{"order":"1","copy":2}"#).await);
+    let (good, bad) = (invoice(w, r#"{"order":1}"#), invoice(w, r#"{"order":"1","copy":2}"#));
     let error = w.store().enqueue(vec![good, bad], w.now).await.expect_err("the second does not fit");
     assert_eq!(error.code, codes::INVALID_PAYLOAD);
     for part in ["job 2 of 2", "/order: expected integer, found string", r#"unknown property "copy""#] {
@@ -77,7 +77,7 @@ pub async fn a_payload_that_does_not_fit_its_kind_is_refused_with_its_place(w: &
 /// Defaults are part of what the worker gets; the same job sent again is the same job.
 pub async fn defaults_of_a_schema_reach_the_worker(w: &mut World) {
     apply(w, INVOICES).await;
-    let mut job = invoice(w, r#"{"order":1}"#).await;
+    let mut job = invoice(w, r#"{"order":1}"#);
     w.add(job.clone()).await;
     job.id_may_exist = true;
     assert_eq!(w.enqueue(vec![job]).await[0].outcome, EnqueueOutcome::Kept);
@@ -87,7 +87,7 @@ pub async fn defaults_of_a_schema_reach_the_worker(w: &mut World) {
 /// Who looks at a job sees no secrets, nor can search for them; the worker gets them.
 pub async fn secrets_are_shown_to_nobody_but_the_worker(w: &mut World) {
     apply(w, INVOICES).await;
-    let job = invoice(w, r#"{"order":1,"card":"4111-hidden"}"#).await;
+    let job = invoice(w, r#"{"order":1,"card":"4111-hidden"}"#);
     let id = w.add(job).await;
     assert_eq!(w.get(id).await.payload.as_str(), r#"{"order":1,"card":"***","copies":1}"#);
     let find = |text: &str| JobQuery { text: Some(text.into()), limit: 10, ..JobQuery::default() };

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tidegate_conformance::Harness;
 use tidegate_conformance::kit::{START, job_id, kind};
 use tidegate_core::codes;
-use tidegate_core::ids::EventName;
+use tidegate_core::ids::{EventName, KindName};
 use tidegate_core::job::Priority;
 use tidegate_core::payload::Payload;
 use tidegate_core::policies::Policies;
@@ -61,7 +61,7 @@ fn the_example_is_right_by_itself_and_is_the_catalog() {
         );
         assert!(settings.schema.is_some() && !settings.description.is_empty(), "{name}");
         assert!(
-            settings.schedule.is_some() != !settings.on.is_empty(),
+            settings.schedule.is_some() == settings.on.is_empty(),
             "{name} runs by the clock or by events"
         );
     }
@@ -83,7 +83,7 @@ fn valid(name: &str) -> Value {
 async fn each_kind_takes_what_it_should_and_refuses_everything_else(store: Arc<dyn Store>) {
     let now = START;
     let sent = Offer { text: TEXT, format: Format::Toml, by: "ann", source: "example", dry_run: false, now };
-    let Offered::Applied(applied) = offer(&*store, sent).await.unwrap() else {
+    let Offered::Applied(applied) = offer(&*store, sent).await.expect("answered") else {
         panic!("the example is right")
     };
     assert_eq!(applied.version, Some(1));
@@ -116,17 +116,17 @@ async fn each_kind_takes_what_it_should_and_refuses_everything_else(store: Arc<d
             );
         }
     }
-    let stored = store.search(JobQuery { limit: 100, ..JobQuery::default() }).await.unwrap().jobs;
+    let stored = store.search(JobQuery { limit: 100, ..JobQuery::default() }).await.expect("answered").jobs;
     assert_eq!(stored.len(), 16, "one of each kind");
-    let graph = stored.iter().find(|j| j.kind == kind("community-graph-build")).unwrap();
-    let filled: Value = serde_json::from_str(graph.payload.as_str()).unwrap();
+    let graph = stored.iter().find(|j| j.kind == kind("community-graph-build")).expect("answered");
+    let filled: Value = serde_json::from_str(graph.payload.as_str()).expect("answered");
     assert_eq!(filled, json!({ "window_days": 28, "dry_run": false }), "defaults");
 }
 
 async fn one_event_enqueues_exactly_who_subscribes(store: Arc<dyn Store>) {
     let now = START;
     let sent = Offer { text: TEXT, format: Format::Toml, by: "ann", source: "example", dry_run: false, now };
-    offer(&*store, sent).await.unwrap();
+    offer(&*store, sent).await.expect("answered");
     let mut made = 1_000;
     let mut expected: BTreeMap<&str, u64> = BTreeMap::new();
     for (event, kinds, payload) in [
@@ -139,20 +139,26 @@ async fn one_event_enqueues_exactly_who_subscribes(store: Arc<dyn Store>) {
         ("world.zone.changed", &["world-state-sync"], valid("world-state-sync")),
         ("minor.suspected", &["minor-case-review"], valid("minor-case-review")),
     ] {
-        let found = subscribers(&*store, &EventName::new(event).unwrap()).await.unwrap();
-        assert_eq!(found.iter().map(|k| k.as_str()).collect::<Vec<_>>(), kinds, "{event}");
+        let found = subscribers(&*store, &EventName::new(event).expect("answered")).await.expect("answered");
+        assert_eq!(found.iter().map(KindName::as_str).collect::<Vec<_>>(), kinds, "{event}");
         let jobs = found.into_iter().map(|kind| {
             made += 1;
             NewJob::new(job_id(made), kind, Payload::trusted(payload.to_string()))
         });
-        store.enqueue(jobs.collect(), now).await.unwrap();
-        kinds.iter().for_each(|kind| *expected.entry(kind).or_default() += 1);
+        store.enqueue(jobs.collect(), now).await.expect("answered");
+        for kind in kinds {
+            *expected.entry(kind).or_default() += 1;
+        }
     }
-    let stored = store.search(JobQuery { limit: 100, ..JobQuery::default() }).await.unwrap().jobs;
+    let stored = store.search(JobQuery { limit: 100, ..JobQuery::default() }).await.expect("answered").jobs;
     let mut found: BTreeMap<&str, u64> = BTreeMap::new();
-    stored.iter().for_each(|job| *found.entry(job.kind.as_str()).or_default() += 1);
+    for job in &stored {
+        *found.entry(job.kind.as_str()).or_default() += 1;
+    }
     assert_eq!(found, expected);
-    let error = subscribers(&*store, &EventName::new("mission.complete").unwrap()).await.unwrap_err();
+    let error = subscribers(&*store, &EventName::new("mission.complete").expect("answered"))
+        .await
+        .expect_err("nobody subscribes");
     assert_eq!(error.code, codes::UNKNOWN_EVENT);
     assert!(error.detail.contains("did you mean `mission.completed`?"), "{}", error.detail);
 }

@@ -44,7 +44,7 @@ pub(super) async fn handlers(worker: &Worker) -> Result<Checked> {
                 worker.tide.put_kind(KindName::new(kind)?, settings()?).await?;
             }
             (Settings::Given(settings), kind) => {
-                worker.tide.put_kind(KindName::new(kind)?, settings.clone()).await?;
+                worker.tide.put_kind(KindName::new(kind)?, (**settings).clone()).await?;
             }
             (Settings::Registered, _) => {}
         }

@@ -162,8 +162,8 @@ impl Watch {
 
 async fn scan(app: &App, now: Timestamp) -> Result<Scan> {
     let store = &*app.store;
-    let mut scan = Scan::default();
-    scan.kinds = store.kinds().await?.into_iter().map(|k| k.name.to_string()).collect();
+    let kinds = store.kinds().await?.into_iter().map(|k| k.name.to_string()).collect();
+    let mut scan = Scan { kinds, ..Scan::default() };
     let running = JobQuery { states: vec![State::Running], limit: RUNNING, ..JobQuery::default() };
     for job in store.search(running).await?.jobs {
         let Some(held) = job.held else { continue };

@@ -22,6 +22,10 @@ struct Walked {
 
 impl Expected {
     /// Walks from one time to another, once for each zone.
+    ///
+    /// # Panics
+    ///
+    /// If an expression is none.
     pub fn walk<'a>(
         schedules: impl IntoIterator<Item = (&'a ScheduleName, &'a str, &'a str)>,
         from: Timestamp,

@@ -85,6 +85,10 @@ struct World {
 }
 
 /// Runs schedules from one time to another. `Err`: what was wrong, with the seed.
+///
+/// # Panics
+///
+/// If a schedule has no expression or no zone.
 pub fn run(
     seed: u64,
     planned: &[Planned],
@@ -196,7 +200,7 @@ impl World {
             }
             let mut wakes = vec![heal_at.max(self.now.plus_ms(1)), next_trouble];
             if let Some(i) = self.awake() {
-                let done = self.step(i, |m, now| m.advance(now))?;
+                let done = self.step(i, Machine::advance)?;
                 self.look(i)?;
                 self.work(i, done.fired + done.promoted + done.rescued > 0)?;
                 if self.now >= next_prune {

@@ -68,7 +68,7 @@ pub(crate) struct TimeArgs {
     /// Once, at this time
     #[arg(long, value_name = "TIME")]
     pub(super) at: Option<String>,
-    /// Time zone whose clock counts, like America/Sao_Paulo; UTC if there is none
+    /// Time zone whose clock counts, like `America/Sao_Paulo`; UTC if there is none
     #[arg(long, value_name = "ZONE")]
     pub(super) zone: Option<String>,
     /// One tick of the interval; the others are counted from it
