@@ -145,6 +145,10 @@ codes! {
         "`tidegate explain` lists them all";
     GATE_NOT_FOUND = "TG3008", NotFound, "there is no such gate or gate domain",
         "name a domain that has gates configured, and one of its gates";
+    SILENCE_NOT_FOUND = "TG3009", NotFound, "there is no such silence",
+        "`tidegate alerts silences` lists those that have not ended";
+    CHANNEL_NOT_FOUND = "TG3010", NotFound, "there is no such channel",
+        "channels are set up in the alerts file: docs/guides/observing.md";
     SCHEDULE_NOT_FOUND = "TG3020", NotFound, "there is no such schedule",
         "`tidegate schedules ls` lists them; `tidegate schedules put NAME --kind KIND` makes one";
     DEPENDENCY_NOT_FOUND = "TG3021", NotFound, "there is no such job to wait for",
@@ -153,10 +157,6 @@ codes! {
         "`tidegate registry show` prints the kinds with their events (`on`)";
     VERSION_NOT_FOUND = "TG3031", NotFound, "there is no such version of the registry",
         "`tidegate registry history` lists those that are kept; a refused document has nothing to go back to";
-    SILENCE_NOT_FOUND = "TG3009", NotFound, "there is no such silence",
-        "`tidegate alerts silences` lists those that have not ended";
-    CHANNEL_NOT_FOUND = "TG3010", NotFound, "there is no such channel",
-        "channels are set up in the alerts file: docs/guides/observing.md";
     STALE_LEASE = "TG4001", State, "the lease was lost, the write is refused",
         "another worker has the job now; let this run end without effects";
     WRONG_STATE = "TG4002", State, "the job's state does not allow this",

@@ -13,19 +13,19 @@ const ZONES: [&str; 5] =
     ["America/Sao_Paulo", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu"];
 
 fn instant(text: &str) -> Timestamp {
-    Timestamp(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
+    Timestamp(text.parse::<jiff::Timestamp>().expect("it is one").as_millisecond())
 }
 
 fn ticks(settings: &ScheduleSettings, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
-    let times = settings.compile().unwrap().times;
+    let times = settings.compile().expect("it is one").times;
     times.after(Tick::from(from)).map(|tick| tick.at).take_while(|at| *at <= to).collect()
 }
 
 /// What the documentation says, by looking at every step.
 fn walk(cron: &str, zone: &str, from: Timestamp, to: Timestamp, step_ms: i64) -> Vec<Timestamp> {
-    let (cron, zone) = (cron.parse::<Cron>().unwrap(), zone.parse::<Zone>().unwrap());
+    let (cron, zone) = (cron.parse::<Cron>().expect("it is one"), zone.parse::<Zone>().expect("it is one"));
     let zone: &TimeZone = zone.time_zone();
-    let shown = |at: Timestamp| zone.to_datetime(jiff::Timestamp::from_millisecond(at.0).unwrap());
+    let shown = |at: Timestamp| zone.to_datetime(jiff::Timestamp::from_millisecond(at.0).expect("it is one"));
     let step = jiff::SignedDuration::from_millis(step_ms);
     let mut seen: BTreeSet<DateTime> = BTreeSet::new();
     let mut found = vec![];
@@ -103,7 +103,7 @@ proptest! {
         cron in expression(), zone in prop::sample::select(&ZONES[..]), offsets in prop::collection::vec(0..31_000_000_000i64, 20),
     ) {
         let from = instant("2026-01-01T00:00:00Z");
-        let times = ScheduleSettings::cron(&cron, zone).compile().unwrap().times;
+        let times = ScheduleSettings::cron(&cron, zone).compile().expect("it is one").times;
         let all = ticks(&ScheduleSettings::cron(&cron, zone), from, instant("2028-01-01T00:00:00Z"));
         for offset in offsets {
             let at = from.plus_ms(offset);
@@ -137,7 +137,7 @@ fn seconds_around_every_change_of_the_clock_are_what_a_walk_finds() {
 }
 
 fn on(cron: &str, zone: &str, from: &str, n: usize) -> Vec<String> {
-    let times = ScheduleSettings::cron(cron, zone).compile().unwrap().times;
+    let times = ScheduleSettings::cron(cron, zone).compile().expect("it is one").times;
     times.after(Tick::from(instant(from))).take(n).map(|tick| tick.at.to_string()).collect()
 }
 
@@ -195,20 +195,22 @@ fn an_interval_does_not_drift() {
         assert_eq!(at.since(from), 7_000 + 90_000 * n as i64);
     }
     // Whatever the moment one asks from.
-    let times = anchored.compile().unwrap().times;
-    assert_eq!(times.next(Tick::from(found[100].plus_ms(-1))).unwrap().at, found[100]);
-    assert_eq!(times.next(Tick::from(found[100])).unwrap().at, found[101]);
+    let times = anchored.compile().expect("it is one").times;
+    assert_eq!(times.next(Tick::from(found[100].plus_ms(-1))).expect("it is one").at, found[100]);
+    assert_eq!(times.next(Tick::from(found[100])).expect("it is one").at, found[101]);
 }
 
 #[test]
 fn new_rules_of_a_zone_do_not_bring_a_time_of_the_clock_again() {
-    let times = ScheduleSettings::cron("0 9 * * *", "Europe/Berlin").compile().unwrap().times;
+    let times = ScheduleSettings::cron("0 9 * * *", "Europe/Berlin").compile().expect("it is one").times;
     // The cursor was left by rules under which the clock was an hour ahead: it showed nine at 06:00.
-    let cursor =
-        Tick { at: instant("2026-06-01T06:00:00Z"), wall: Some("2026-06-01T09:00".parse().unwrap()) };
-    assert_eq!(times.next(cursor).unwrap().at, instant("2026-06-02T07:00:00Z"));
+    let cursor = Tick {
+        at: instant("2026-06-01T06:00:00Z"),
+        wall: Some("2026-06-01T09:00".parse().expect("it is one")),
+    };
+    assert_eq!(times.next(cursor).expect("it is one").at, instant("2026-06-02T07:00:00Z"));
     assert_eq!(
-        times.next(Tick::from(cursor.at)).unwrap().at,
+        times.next(Tick::from(cursor.at)).expect("it is one").at,
         instant("2026-06-01T07:00:00Z"),
         "without the guard"
     );

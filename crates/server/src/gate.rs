@@ -23,7 +23,7 @@ use crate::call::{Answer, Call, refusal};
 use crate::origin;
 use crate::places::Place;
 use crate::rate::Sender;
-use crate::routes::Route;
+use crate::routes::{ALWAYS, Route};
 
 /// Answers a request to this route.
 pub(crate) async fn serve(route: &'static Route, app: Arc<App>, request: Request) -> Response {
@@ -61,9 +61,14 @@ pub(crate) async fn admit(app: &App, parts: &Parts, place: Option<&Place>) -> Re
         .and_then(|h| h.split_at_checked(7))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer "))
         .map(|(_, token)| token.trim());
-    let mut known = app.keys.known(&*app.store, app.now()).await.map_err(|e| app.problem(e))?;
+    // While the store is away, what was last known of keys is good enough to be told that it is away.
+    let last = |error| match app.keys.last().filter(|_| parts.uri.path() == ALWAYS) {
+        Some(last) => Ok(last),
+        None => Err(app.problem(error)),
+    };
+    let mut known = app.keys.known(&*app.store, app.now()).await.or_else(last)?;
     if token.is_some_and(|token| !known.knows(token)) {
-        known = app.keys.look_again(&*app.store, app.now()).await.map_err(|e| app.problem(e))?;
+        known = app.keys.look_again(&*app.store, app.now()).await.or_else(last)?;
     }
     if !known.any() {
         origin::check(parts, place.map(|p| p.peer.ip()))?;

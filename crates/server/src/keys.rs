@@ -156,6 +156,11 @@ impl KeyRing {
         self.not_older(FRESHER, store, now).await
     }
 
+    /// What was last known, however old it is.
+    pub(crate) fn last(&self) -> Option<Arc<Known>> {
+        self.fresh(Duration::MAX)
+    }
+
     async fn not_older(&self, age: Duration, store: &dyn Store, now: Timestamp) -> Result<Arc<Known>> {
         if let Some(known) = self.fresh(age) {
             return Ok(known);

@@ -134,7 +134,7 @@ routes! {
 }
 
 /// What every server has, whatever its roles: how it is.
-const ALWAYS: &str = "/metrics";
+pub(crate) const ALWAYS: &str = "/metrics";
 
 /// The router of the table; without the API alone what needs no key, and the metrics.
 pub(crate) fn router(app: &Arc<App>, roles: ServerRoles) -> Router {
