@@ -64,7 +64,7 @@ fn work(crew: &mut Crew, processes: usize, kills: u64, random: &mut Seed) -> u64
     let (jobs, deadline) = (crew.shape.jobs() as usize, Instant::now() + Duration::from_mins(20));
     let mut killed = 0;
     loop {
-        std::thread::sleep(Duration::from_millis(200 + random.below(600)));
+        std::thread::sleep(Duration::from_millis(50 + random.below(250)));
         assert!(
             Instant::now() < deadline,
             "{} of {jobs} runs have ended, and it does not go on",

@@ -102,9 +102,14 @@ fn fields_are_the_same() {
     same_fields::<schema::Limiter>(limiter);
     same_fields::<schema::QueueSettings>(QueueSettings {
         limiter: Some(limiter),
+        policy: Some("standard".into()),
         ..QueueSettings::default()
     });
-    same_fields::<schema::KindSettings>(KindSettings::new("q".parse().unwrap()));
+    let all = json!({
+        "queue": "q", "policy": "standard", "concurrency": 1, "retention": {"count": 1, "age_ms": 1}, "schema": {}, "on": ["e"],
+        "failures": {"CODE": "LOGIC_ERROR"}, "alerts": ["a"], "schedule": {}, "managed": true,
+    });
+    same_fields::<schema::KindSettings>(serde_json::from_value::<KindSettings>(all).unwrap());
     let all = json!({
         "cron": "@daily", "every": "1m", "at": "2026-12-24T18:00", "zone": "UTC", "anchor": "2026-12-24T18:00Z",
         "overlap": "skip", "missed": "skip", "grace": "1m", "jitter": "1s", "after": ["a"], "payload": {}, "tenant": "t",
