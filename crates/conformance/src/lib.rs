@@ -259,6 +259,7 @@ macro_rules! suite {
             flows {
                 a_job_waits_until_all_it_waits_for_are_completed,
                 a_whole_flow_is_one_enqueue_in_any_order,
+                a_hastened_job_is_found_when_it_is_released,
                 a_circle_is_refused_and_nothing_is_stored,
                 an_unknown_dependency_is_refused_and_nothing_is_stored,
                 a_tenants_job_waits_for_that_tenants_alone,

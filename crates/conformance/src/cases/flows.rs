@@ -290,6 +290,38 @@ pub async fn a_key_is_held_while_blocked(w: &mut World) {
     w.add(again).await;
 }
 
+/// A blocked job that was hastened is found where it then is: it is cancelled, and does not come back.
+pub async fn a_hastened_job_is_found_when_it_is_released(w: &mut World) {
+    let key = unique("k", UniqueScope::Pending, OnConflict::Hasten);
+    let parent = w.job();
+    let late = NewJob {
+        unique: Some(key.clone()),
+        run_at: Some(w.now.plus_ms(60_000)),
+        ..after(w, &[parent.id], OnDead::Fail)
+    };
+    // In the same commit, the first with edges at all.
+    let sooner = NewJob {
+        unique: Some(key.clone()),
+        run_at: Some(w.now.plus_ms(40_000)),
+        ..after(w, &[parent.id], OnDead::Fail)
+    };
+    let (parent_id, late_id) = (parent.id, late.id);
+    let replies = w.enqueue(vec![parent, late, sooner]).await;
+    assert_eq!((replies[2].id, replies[2].outcome), (late_id, EnqueueOutcome::Hastened));
+    let soonest = NewJob { unique: Some(key), run_at: Some(w.now.plus_ms(20_000)), ..w.job() };
+    assert_eq!(w.enqueue(vec![soonest]).await[0].outcome, EnqueueOutcome::Hastened);
+    assert_eq!(w.state(late_id).await, State::Blocked);
+    finish_this(w, parent_id).await;
+    let got = w.get(late_id).await;
+    assert_eq!((got.state, got.run_at), (State::Scheduled, w.now.plus_ms(20_000)));
+    w.cancel(late_id).await;
+    assert_eq!(w.state(late_id).await, State::Cancelled);
+    w.pass(100_000);
+    w.advance().await;
+    assert!(w.claim(5).await.jobs.is_empty());
+    assert_eq!(w.state(late_id).await, State::Cancelled, "nothing of it was left on the schedule");
+}
+
 pub async fn who_waits_for_a_kept_job_waits_for_the_one_that_holds_the_key(w: &mut World) {
     let key = unique("k", UniqueScope::PendingOrRunning, OnConflict::Keep);
     let holder = NewJob { unique: Some(key.clone()), ..w.job() };

@@ -46,7 +46,9 @@ pub(crate) async fn get(call: Call) -> Answer {
 )]
 pub(crate) async fn put(call: Call) -> Answer {
     let name: KindName = call.param("name")?;
-    let settings: KindSettings = call.json()?;
+    let mut settings: KindSettings = call.json()?;
+    // Documents come another way, with a history.
+    settings.managed = false;
     settings.check().map_err(|why| Problem::new(codes::INVALID_SETTING, format!("kind {name}: {why}")))?;
     call.done(call.store().put_kind(name, settings).await)?;
     none()

@@ -30,7 +30,9 @@ pub(crate) async fn publish(call: Call) -> Answer {
     let mut new = Vec::with_capacity(kinds.len());
     for kind in &kinds {
         // By kind, not by place: a kind that subscribes between two tries must not take another's id.
-        let id = key.map(|key| idempotent_id(call.caller.scope(), &format!("event\n{kind}\n{key}"), 0));
+        let id = key.map(|key| {
+            idempotent_id(call.caller.scope(), &format!("event\n{}\n{kind}\n{key}", request.event), 0)
+        });
         let job = EnqueueJob {
             id,
             kind: kind.clone(),

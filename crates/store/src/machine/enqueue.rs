@@ -36,7 +36,7 @@ pub(super) struct Checked {
     /// The stored job with the same id, which is the same job.
     pub(super) same: bool,
     /// The payload with the defaults of its kind, if some were missing.
-    filled: Option<Payload>,
+    pub(super) filled: Option<Payload>,
 }
 
 impl<R: Rows> Machine<R> {
@@ -383,6 +383,9 @@ impl<R: Rows> Machine<R> {
             // It may start sooner once it waits for nobody any more.
             if blocked.run_at.is_some_and(|at| wanted < at) {
                 blocked.run_at = Some(wanted);
+                // Where it is looked for once it is scheduled.
+                state.run_at = Some(wanted);
+                self.put_state(seq, &state)?;
                 self.rows.put_blocked(seq, &blocked)?;
             }
         } else if wanted < run_at {

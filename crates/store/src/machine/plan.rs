@@ -287,7 +287,6 @@ impl<R: Rows> Machine<R> {
         let mut slots: Vec<Option<(NewJob, Checked)>> = jobs.into_iter().zip(checked).map(Some).collect();
         let mut nodes: Vec<Option<Node>> = vec![None; n];
         let mut replies: Vec<Option<Enqueued>> = vec![None; n];
-        let (mut parents, mut edges) = (vec![], 0);
         for i in plan.order {
             let Some((job, checked)) = slots[i].take() else { continue };
             let ends = plan.links[i].iter().filter_map(|link| match link {
@@ -299,12 +298,9 @@ impl<R: Rows> Machine<R> {
             let reply = self.enqueue_one(job, checked, waits, now)?;
             nodes[i] = Some(if reply.outcome == EnqueueOutcome::Created {
                 let seq = Seq(self.memory.next_seq - 1);
-                edges += waiting.parents.len() as u64;
-                for parent in &waiting.parents {
-                    self.rows.add_edge(*parent, seq)?;
-                }
-                parents.extend_from_slice(&waiting.unfinished);
-                let end = match waiting.fatal {
+                let fatal = waiting.fatal;
+                self.link_up(seq, waiting)?;
+                let end = match fatal {
                     Some((parent, end)) => {
                         self.bury_blocked(seq, parent, end, now)?;
                         Some(End::Dead)
@@ -318,9 +314,6 @@ impl<R: Rows> Machine<R> {
                 self.node(reply.id)?.unwrap_or(gone)
             });
             replies[i] = Some(reply);
-        }
-        if edges > 0 {
-            self.change(Change::Linked { parents, edges })?;
         }
         Ok(replies.into_iter().flatten().collect())
     }

@@ -221,7 +221,7 @@ impl<R: Rows> Machine<R> {
             run_at: now,
             timeout_ms,
             max_attempts: None,
-            payload: job.payload,
+            payload: checked.filled.unwrap_or(job.payload),
             extra: Some(Box::new(JobExtra { schedule: Some(schedule), ..JobExtra::default() })),
         };
         self.insert(seq, &row, Start::Ready)?;
