@@ -3,6 +3,7 @@
 use tidegate_core::codes;
 use tidegate_core::ids::KindName;
 use tidegate_core::registry::KindSettings;
+use tidegate_wire::keys::Role;
 use tidegate_wire::registry::{Kind, Kinds};
 use tidegate_wire::{Problem, ProblemBody, nearest, schema};
 
@@ -47,8 +48,8 @@ pub(crate) async fn get(call: Call) -> Answer {
 pub(crate) async fn put(call: Call) -> Answer {
     let name: KindName = call.param("name")?;
     let mut settings: KindSettings = call.json()?;
-    // Documents come another way, with a history.
-    settings.managed = false;
+    // What a document described is changed by operators alone: a worker that registers itself leaves it as it is.
+    settings.managed &= matches!(call.caller.role(), Role::Admin | Role::Operator);
     settings.check().map_err(|why| Problem::new(codes::INVALID_SETTING, format!("kind {name}: {why}")))?;
     call.done(call.store().put_kind(name, settings).await)?;
     none()
