@@ -11,7 +11,7 @@
 //!   scope is never closed while nothing of it runs or comes back.
 //! - Processes over the same rows tell each other, so it holds for all of them together. A restart begins anew with the parks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
 use super::parks::scopes_of;
 use super::{LaneId, Lanes};
@@ -39,17 +39,42 @@ pub(super) struct Caution {
     asking: BTreeSet<Seq>,
     /// Jobs that were refused and come back by themselves.
     refused: BTreeSet<Seq>,
-    /// Those of them that are back, because their time or their turn has come, and have not asked; until when that is waited for.
-    back: BTreeMap<Seq, Timestamp>,
+    back: Back,
     /// Whether it counts as a park of its scope now.
     closed: bool,
     until: Timestamp,
 }
 
-impl Caution {
-    /// Whether one that is back has yet to ask.
+/// Refused jobs that are back, because their time or their turn has come, and have not asked; until when that is waited for.
+#[derive(Debug, Default)]
+struct Back {
+    until: HashMap<Seq, Timestamp>,
+    ends: BTreeSet<(Timestamp, Seq)>,
+}
+
+impl Back {
+    fn insert(&mut self, seq: Seq, until: Timestamp) {
+        self.remove(seq);
+        self.until.insert(seq, until);
+        self.ends.insert((until, seq));
+    }
+
+    fn remove(&mut self, seq: Seq) {
+        if let Some(until) = self.until.remove(&seq) {
+            self.ends.remove(&(until, seq));
+        }
+    }
+
+    /// Forgets those that are not waited for any more.
+    fn expire(&mut self, now: Timestamp) {
+        while let Some((_, seq)) = self.ends.first().copied().filter(|(until, _)| *until <= now) {
+            self.remove(seq);
+        }
+    }
+
+    /// Whether one has yet to ask.
     fn awaits(&self, now: Timestamp) -> bool {
-        self.back.values().any(|until| now < *until)
+        self.ends.last().is_some_and(|(until, _)| now < *until)
     }
 }
 
@@ -61,7 +86,7 @@ impl Lanes {
             budget: 1,
             asking: BTreeSet::new(),
             refused: BTreeSet::new(),
-            back: BTreeMap::new(),
+            back: Back::default(),
             closed: false,
             until,
         });
@@ -89,7 +114,7 @@ impl Lanes {
             // What was refused since knows better.
             if caution.asking.remove(&seq) {
                 caution.budget = match remaining {
-                    0 => u32::from(caution.refused.is_empty() || caution.awaits(now)),
+                    0 => u32::from(caution.refused.is_empty() || caution.back.awaits(now)),
                     n => n.min(MOST),
                 };
                 let until = caution.until.max(now.plus_ms(LASTS_MS));
@@ -118,7 +143,7 @@ impl Lanes {
             let Some(caution) = self.cautions.get_mut(&scope) else { continue };
             if caution.refused.remove(&seq) {
                 caution.budget = caution.budget.max(1);
-                caution.back.retain(|_, until| now < *until);
+                caution.back.expire(now);
                 caution.back.insert(seq, now.plus_ms(AWAITED_MS));
                 self.review(&scope, now);
             }
@@ -128,14 +153,14 @@ impl Lanes {
     /// Whether somebody was called back to this scope and has not asked. Who asks before it may be refused because of the
     /// other's place in line: that is no reason to close the scope to the other.
     pub fn awaits(&self, scope: &ParkScope, now: Timestamp) -> bool {
-        self.cautions.get(scope).is_some_and(|c| c.awaits(now))
+        self.cautions.get(scope).is_some_and(|c| c.back.awaits(now))
     }
 
     /// A job of this lane that was back is not ready any more, and has not asked.
     pub(super) fn is_gone(&mut self, lane: LaneId, seq: Seq) {
         for scope in self.cautioned(lane) {
             if let Some(caution) = self.cautions.get_mut(&scope) {
-                caution.back.remove(&seq);
+                caution.back.remove(seq);
             }
         }
     }
@@ -175,7 +200,7 @@ impl Lanes {
         for scope in self.cautioned(lane) {
             if let Some(caution) = self.cautions.get_mut(&scope) {
                 for seq in jobs.clone() {
-                    caution.back.remove(&seq);
+                    caution.back.remove(seq);
                     caution.asking.insert(seq);
                 }
                 self.review(&scope, now);
@@ -240,5 +265,24 @@ impl Lanes {
         }
         let Some(key) = self.lane_key(lane) else { return vec![] };
         scopes_of(key).into_iter().filter(|s| self.cautions.contains_key(s)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_are_back_are_waited_for_until_they_ask_or_their_time_is_over() {
+        let (mut back, at) = (Back::default(), Timestamp);
+        assert!(!back.awaits(at(0)));
+        back.insert(Seq(1), at(10));
+        back.insert(Seq(2), at(20));
+        back.insert(Seq(1), at(15));
+        assert!(back.awaits(at(19)) && !back.awaits(at(20)));
+        back.remove(Seq(2));
+        assert!(back.awaits(at(14)) && !back.awaits(at(15)), "who came back again counts once");
+        back.expire(at(15));
+        assert!(back.until.is_empty() && back.ends.is_empty(), "nothing of them is left");
     }
 }
