@@ -51,7 +51,7 @@ impl TimeRows for PgRows {
     }
 
     fn undelay(&mut self, run_at: Timestamp, seq: Seq) -> Result<bool> {
-        // Asked only for jobs that are scheduled.
+        // Asked only for jobs that are scheduled; one that is not there fails the commit.
         self.gathered.undelay(run_at, seq);
         Ok(true)
     }

@@ -13,6 +13,7 @@ mod pruning;
 mod schema;
 mod search;
 mod tls;
+mod torn;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
