@@ -31,6 +31,7 @@ macro_rules! suite {
                 empty_and_giant_batches_are_refused,
                 an_id_twice_in_a_batch_is_refused,
                 the_same_job_sent_again_is_kept,
+                the_same_job_is_kept_whatever_the_registry_says_by_now,
                 another_job_under_the_same_id_is_refused,
                 a_repeated_id_that_was_said_to_be_fresh_is_refused_and_harms_nothing,
                 recovering_under_an_id_that_is_taken_is_refused_and_harms_nothing,
@@ -285,6 +286,9 @@ macro_rules! suite {
                 a_purged_letter_leaves_nobody_waiting,
                 a_stale_completion_releases_nobody,
                 sizes_of_flows_are_bounded,
+                the_dependents_of_a_job_are_bounded_whatever_it_is_called,
+                a_cascade_from_a_finished_job_leaves_who_waits_for_others,
+                a_full_queue_refuses_who_waits_for_nobody_any_more,
                 a_large_batch_of_completions_releases_all_that_waited,
             }
             upkeep {

@@ -68,6 +68,7 @@ statements! {
     EdgesDelete = "edges/delete",
     EdgesChildren = "edges/children",
     EdgesParents = "edges/parents",
+    EdgesCounts = "edges/counts",
     EdgesUnfinished = "edges/unfinished",
     EdgesCount = "edges/count",
     BlockedGet = "blocked/get",

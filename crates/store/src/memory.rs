@@ -289,6 +289,10 @@ impl FlowRows for MemoryRows {
         Ok(self.edges.range(of(parent)).map(|(_, child)| *child).collect())
     }
 
+    fn count_children(&mut self, parent: Seq) -> Result<u32> {
+        Ok(self.edges.range(of(parent)).count() as u32)
+    }
+
     fn parents(&mut self, child: Seq) -> Result<Vec<Seq>> {
         Ok(self.edges_to.range(of(child)).map(|(_, parent)| *parent).collect())
     }

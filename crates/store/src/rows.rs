@@ -299,6 +299,8 @@ pub struct Reads {
     pub children: Vec<Seq>,
     /// With [`FlowRows::parents`]; few may have any.
     pub parents: Vec<Seq>,
+    /// With [`FlowRows::count_children`]; few may have any.
+    pub counts: Vec<Seq>,
 }
 
 /// What an operation is about to look up one by one. Most of it may not exist.
@@ -363,7 +365,7 @@ pub trait TimeRows {
     /// Schedules a job.
     fn delay(&mut self, run_at: Timestamp, seq: Seq) -> Result<()>;
     /// Takes a job off the schedule. False if it was not on it at that time; that is a defect, for the machine asks only
-    /// for jobs that are scheduled, and rows that gather what they write may say true unseen.
+    /// for jobs that are scheduled, and rows that gather what they write may say true unseen and fail the commit instead.
     fn undelay(&mut self, run_at: Timestamp, seq: Seq) -> Result<bool>;
     /// Takes up to `limit` due jobs off the schedule, earliest first.
     fn take_due(&mut self, now: Timestamp, limit: usize) -> Result<Vec<(Timestamp, Seq)>>;
@@ -416,6 +418,9 @@ pub trait FlowRows {
     fn drop_edges(&mut self, parents: &[Seq], child: Seq) -> Result<()>;
     /// Who waits, or waited, for a job, in order.
     fn children(&mut self, parent: Seq) -> Result<Vec<Seq>>;
+    /// How many wait, or waited, for a job; where there are more than [`MAX_DEPENDENTS`](tidegate_core::limits::MAX_DEPENDENTS), that
+    /// there are.
+    fn count_children(&mut self, parent: Seq) -> Result<u32>;
     /// What a job waits, or waited, for, in order.
     fn parents(&mut self, child: Seq) -> Result<Vec<Seq>>;
     /// Jobs with edges to others that are not finished, each with how many; and how many edges there are in all.

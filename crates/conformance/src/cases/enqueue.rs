@@ -4,6 +4,7 @@ use tidegate_core::codes::{self, Fault};
 use tidegate_core::ids::Seq;
 use tidegate_core::job::{Priority, State};
 use tidegate_core::limits;
+use tidegate_core::schema::Schema;
 use tidegate_store::params::{EnqueueOutcome, JobQuery, NewJob};
 
 use crate::kit::{World, connector, group, job_id, json, kind, queue, refused, tenant};
@@ -104,6 +105,29 @@ pub async fn the_same_job_sent_again_is_kept(w: &mut World) {
     assert_eq!((late[0].id, late[0].outcome), (id, EnqueueOutcome::Kept));
     assert_eq!(w.state(id).await, State::Completed);
     assert!(w.claim(10).await.jobs.is_empty(), "sent thrice, run once");
+}
+
+/// What was accepted once is not judged again by what the registry says since.
+pub async fn the_same_job_is_kept_whatever_the_registry_says_by_now(w: &mut World) {
+    let schema = |text: &str| Schema::compile(&serde_json::from_str(text).expect("JSON")).ok();
+    w.kind("k", "q", |k| {
+        k.schema = schema(r#"{"type":"object","properties":{"deep":{"default":1}}}"#);
+    })
+    .await;
+    let job = NewJob { id_may_exist: true, ..w.job() };
+    let id = w.add(job.clone()).await;
+    let stricter = r#"{"type":"object","required":["must"],"properties":{"deep":{"default":2}}}"#;
+    for schema in [schema(stricter), None] {
+        w.kind("k", "q", |k| k.schema = schema).await;
+        w.restart().await;
+        let again = w.enqueue(vec![job.clone()]).await;
+        assert_eq!((again[0].id, again[0].outcome), (id, EnqueueOutcome::Kept));
+    }
+    w.queue("q", |s| s.max_ready = Some(1)).await;
+    assert_eq!(w.enqueue(vec![job.clone()]).await[0].outcome, EnqueueOutcome::Kept);
+    let other = NewJob { payload: json(r#"{"n":0}"#), ..job };
+    assert_eq!(refused(w.store().enqueue(vec![other], w.now).await), codes::DUPLICATE_ID);
+    assert_eq!(w.claim(5).await.jobs.len(), 1);
 }
 
 pub async fn another_job_under_the_same_id_is_refused(w: &mut World) {

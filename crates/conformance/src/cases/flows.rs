@@ -547,6 +547,70 @@ pub async fn sizes_of_flows_are_bounded(w: &mut World) {
     assert_eq!(w.state(parent).await, State::Ready);
 }
 
+/// Also for a job that is finished, or that goes by another id: pruning it reads all its edges.
+pub async fn the_dependents_of_a_job_are_bounded_whatever_it_is_called(w: &mut World) {
+    let key = unique("k", UniqueScope::PendingOrRunning, OnConflict::Keep);
+    let holder = NewJob { unique: Some(key.clone()), id_may_exist: true, ..w.job() };
+    let (done, open) = (w.add_one().await, w.add(holder.clone()).await);
+    finish_this(w, done).await;
+    let most = limits::MAX_DEPENDENTS as usize;
+    w.add_many(most - 1, |_, job| job.after = vec![done, open]).await;
+    w.restart().await;
+    let refuses = async |w: &World, jobs: Vec<NewJob>| {
+        assert_eq!(refused(w.store().enqueue(jobs, w.now).await), codes::INVALID_BATCH);
+    };
+    let (one, two) = (after(w, &[done], OnDead::Fail), after(w, &[done], OnDead::Fail));
+    refuses(w, vec![one.clone(), two]).await;
+    w.enqueue(vec![one]).await;
+    let more = after(w, &[done], OnDead::Fail);
+    refuses(w, vec![more]).await;
+    let kept = NewJob { unique: Some(key), ..w.job() };
+    let (one, two) = (after(w, &[open], OnDead::Fail), after(w, &[kept.id], OnDead::Fail));
+    refuses(w, vec![one.clone(), kept.clone(), two.clone()]).await;
+    w.enqueue(vec![one]).await;
+    refuses(w, vec![kept, two]).await;
+    let again = after(w, &[open], OnDead::Fail);
+    refuses(w, vec![holder, again]).await;
+}
+
+pub async fn a_cascade_from_a_finished_job_leaves_who_waits_for_others(w: &mut World) {
+    let (done, dead, open) = (w.add_one().await, w.add_one().await, w.add_one().await);
+    let child = add_after(w, &[done, open], OnDead::Fail).await;
+    let patient = add_after(w, &[dead], OnDead::Wait).await;
+    finish_this(w, done).await;
+    kill_this(w, dead).await;
+    assert_eq!(cascade(w, done).await, CancelReply::AlreadyFinished(State::Completed));
+    assert_eq!(cascade(w, dead).await, CancelReply::AlreadyFinished(State::Dead));
+    assert_eq!((w.state(child).await, w.state(patient).await), (State::Blocked, State::Blocked));
+    finish_this(w, open).await;
+    finish_this(w, child).await;
+}
+
+pub async fn a_full_queue_refuses_who_waits_for_nobody_any_more(w: &mut World) {
+    w.queue("q", |s| s.max_ready = Some(3)).await;
+    let (done, dead) = (w.add_one().await, w.add_one().await);
+    finish_this(w, done).await;
+    kill_this(w, dead).await;
+    let open = w.add_one().await;
+    w.add_many(2, |_, _| ()).await;
+    let refuses = async |w: &World, jobs: Vec<NewJob>| {
+        assert_eq!(refused(w.store().enqueue(jobs, w.now).await), codes::QUEUE_FULL);
+    };
+    let job = after(w, &[done], OnDead::Fail);
+    refuses(w, vec![job]).await;
+    let job = after(w, &[done, dead], OnDead::Ignore);
+    refuses(w, vec![job]).await;
+    // Dead at once, and ignored by the one that waits for it.
+    let lost = after(w, &[dead], OnDead::Fail);
+    let heedless = after(w, &[lost.id], OnDead::Ignore);
+    refuses(w, vec![heedless.clone(), lost.clone()]).await;
+    assert_eq!(w.view("q").await.ready, 3);
+    let waiting = after(w, &[done, open], OnDead::Fail);
+    w.enqueue(vec![lost, waiting]).await;
+    assert_eq!(w.view("q").await.blocked, 1);
+    refuses(w, vec![heedless]).await;
+}
+
 pub async fn a_large_batch_of_completions_releases_all_that_waited(w: &mut World) {
     let parents = w.add_many(300, |_, _| ()).await;
     let mut next = parents.iter();

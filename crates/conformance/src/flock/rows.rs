@@ -56,6 +56,7 @@ enum Near {
     Blocked(Seq),
     Children(Seq),
     Parents(Seq),
+    Count(Seq),
     Key(KindId, UniqueKey),
 }
 
@@ -144,6 +145,7 @@ impl JobRows for FarRows {
         shared.near.extend(reads.blocked.iter().map(|seq| Near::Blocked(*seq)));
         shared.near.extend(reads.children.iter().map(|seq| Near::Children(*seq)));
         shared.near.extend(reads.parents.iter().map(|seq| Near::Parents(*seq)));
+        shared.near.extend(reads.counts.iter().map(|seq| Near::Count(*seq)));
         Ok(())
     }
 
@@ -316,6 +318,13 @@ impl FlowRows for FarRows {
         let mut shared = self.read(&[Near::New(parent), Near::Children(parent)]);
         shared.near.insert(Near::Children(parent));
         shared.rows.children(parent)
+    }
+
+    fn count_children(&mut self, parent: Seq) -> Result<u32> {
+        let near = [Near::New(parent), Near::Children(parent), Near::Count(parent)];
+        let mut shared = self.read(&near);
+        shared.near.insert(Near::Count(parent));
+        shared.rows.count_children(parent)
     }
 
     fn parents(&mut self, child: Seq) -> Result<Vec<Seq>> {

@@ -269,6 +269,10 @@ impl FlowRows for SharedRows {
         self.lock().rows.children(parent)
     }
 
+    fn count_children(&mut self, parent: Seq) -> Result<u32> {
+        self.lock().rows.count_children(parent)
+    }
+
     fn parents(&mut self, child: Seq) -> Result<Vec<Seq>> {
         self.lock().rows.parents(child)
     }

@@ -69,6 +69,8 @@ pub(super) struct Fetched {
     /// Edges by either end.
     pub(super) children: Known<Seq, Vec<Seq>>,
     pub(super) parents: Known<Seq, Vec<Seq>>,
+    /// How many of the former.
+    pub(super) counts: Known<Seq, u32>,
     pub(super) blocked: Known<Seq, BlockedRow>,
     pub(super) kept: Known<Seq, Dependency>,
 }
@@ -95,10 +97,12 @@ impl Fetched {
             self.uniques.put(key, row);
         }
         for (parent, child) in sent.unlinked {
+            self.counts.forget(&parent);
             self.children.amend(parent, |list| list.retain(|c| *c != child));
             self.parents.amend(child, |list| list.retain(|p| *p != parent));
         }
         for (parent, child) in sent.linked {
+            self.counts.forget(&parent);
             self.children.amend(parent, |list| list.push(child));
             self.parents.amend(child, |list| list.push(parent));
         }

@@ -45,6 +45,19 @@ impl FlowRows for PgRows {
         Ok(found)
     }
 
+    fn count_children(&mut self, parent: Seq) -> Result<u32> {
+        if self.gathered.new_job(parent).is_some() || self.fetched.children.get(&parent).is_some() {
+            return Ok(self.children(parent)?.len() as u32);
+        }
+        if self.fetched.counts.get(&parent).is_none() {
+            self.will_read(&Reads { counts: vec![parent], ..Reads::default() })?;
+        }
+        let stored = self.fetched.counts.get(&parent).copied().flatten().unwrap_or(0);
+        let unlinked = self.gathered.unlinked.range(of(parent)).count() as u32;
+        let linked = self.gathered.linked.range(of(parent)).count() as u32;
+        Ok((stored + linked).saturating_sub(unlinked))
+    }
+
     fn parents(&mut self, child: Seq) -> Result<Vec<Seq>> {
         if self.gathered.new_job(child).is_none() && self.fetched.parents.get(&child).is_none() {
             self.will_read(&Reads { parents: vec![child], ..Reads::default() })?;
@@ -59,8 +72,8 @@ impl FlowRows for PgRows {
 
     fn edges(&mut self) -> Result<(Vec<(Seq, u32)>, u64)> {
         self.send_gathered()?;
-        let read = |row: &Row| Ok((Seq(column(row, 0)?), column::<i64>(row, 1)? as u32));
-        let unfinished = self.query(Sql::EdgesUnfinished, &[])?.iter().map(read).collect::<Result<_>>()?;
+        let unfinished =
+            self.query(Sql::EdgesUnfinished, &[])?.iter().map(read_count).collect::<Result<_>>()?;
         let count = self.query(Sql::EdgesCount, &[])?;
         let count = count.first().map_or(Ok(0), |row| column::<i64>(row, 0))?;
         Ok((unfinished, count.cast_unsigned()))
@@ -123,6 +136,10 @@ pub(super) fn read_blocked(row: &Row) -> Result<(Seq, BlockedRow)> {
         on_dead: on_dead.ok_or_else(|| corrupt("a blocked job", format!("its rule is {code}")))?,
     };
     Ok((Seq(column(row, 0)?), blocked))
+}
+
+pub(super) fn read_count(row: &Row) -> Result<(Seq, u32)> {
+    Ok((Seq(column(row, 0)?), column::<i64>(row, 1)? as u32))
 }
 
 /// Edges by their first column.

@@ -36,7 +36,8 @@ impl JobRows for PgRows {
         let blocked = self.fetched.blocked.missing(blocked.collect::<Vec<_>>());
         let children = self.fetched.children.missing(old(&reads.children));
         let parents = self.fetched.parents.missing(old(&reads.parents));
-        let (job_rows, head_rows, state_rows, done_rows, blocked_rows, down, up) =
+        let counts = self.fetched.counts.missing(old(&reads.counts));
+        let (job_rows, head_rows, state_rows, done_rows, blocked_rows, down, up, counted) =
             self.runtime.block_on(async {
                 tokio::join!(
                     self.by_number(Sql::JobsGet, &jobs),
@@ -46,6 +47,7 @@ impl JobRows for PgRows {
                     self.by_number(Sql::BlockedGet, &blocked),
                     self.by_number(Sql::EdgesChildren, &children),
                     self.by_number(Sql::EdgesParents, &parents),
+                    self.by_number(Sql::EdgesCounts, &counts),
                 )
             });
         self.fetched.jobs.learn(jobs, each(&job_rows?, read_job)?);
@@ -55,6 +57,7 @@ impl JobRows for PgRows {
         self.fetched.blocked.learn(blocked, each(&blocked_rows?, super::flows::read_blocked)?);
         self.fetched.children.learn(children, super::flows::read_edges(&down?)?);
         self.fetched.parents.learn(parents, super::flows::read_edges(&up?)?);
+        self.fetched.counts.learn(counts, each(&counted?, super::flows::read_count)?);
         Ok(())
     }
 

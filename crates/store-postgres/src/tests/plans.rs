@@ -36,6 +36,7 @@ const HOT: &[(Sql, &str, &str)] = &[
     (Sql::TicksBefore, "5, 100, 10", "schedule_ticks_pkey"),
     (Sql::TicksDelete, "'{1,2}'", "schedule_ticks_pkey"),
     (Sql::EdgesChildren, "'{1,5}', '{3,5}'", "edges_pkey"),
+    (Sql::EdgesCounts, "'{1,5}', '{3,5}'", "edges_pkey"),
     (Sql::EdgesParents, "'{1,5}', '{3,5}'", "edges_by_child"),
     // Either of its two indexes has both columns.
     (Sql::EdgesDelete, "'{1,2}', '{1,2}'", "using edges_"),

@@ -3,6 +3,7 @@
 use rusqlite::{OptionalExtension, Row, params};
 use tidegate_core::ids::Seq;
 use tidegate_core::job::{Dependency, OnDead};
+use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 use tidegate_store::Result;
 use tidegate_store::rows::{BlockedRow, FlowRows};
@@ -30,6 +31,12 @@ impl FlowRows for SqliteRows {
 
     fn children(&mut self, parent: Seq) -> Result<Vec<Seq>> {
         self.numbers(sql!("edges/children"), parent)
+    }
+
+    fn count_children(&mut self, parent: Seq) -> Result<u32> {
+        let mut statement = self.conn.prepare_cached(sql!("edges/count_of")).or_store()?;
+        let most = limits::MAX_DEPENDENTS + 1;
+        statement.query_row(params![parent.0, most], |row| row.get(0)).or_store()
     }
 
     fn parents(&mut self, child: Seq) -> Result<Vec<Seq>> {

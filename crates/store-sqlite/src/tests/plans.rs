@@ -18,6 +18,7 @@ fn statements_use_the_indexes_they_name() {
         (sql!("delayed/next"), "SCAN delayed"),
         (sql!("uniques/expire"), "uniques_expiring (expires>? AND expires<?)"),
         (sql!("edges/children"), "USING PRIMARY KEY (parent=?)"),
+        (sql!("edges/count_of"), "USING PRIMARY KEY (parent=?)"),
         (sql!("edges/parents"), "edges_by_child (child=?)"),
         (sql!("search/blocked"), "USING INTEGER PRIMARY KEY (rowid<?)"),
         (sql!("jobs/find"), "sqlite_autoindex_jobs_1 (id=?)"),

@@ -24,6 +24,10 @@ impl<R: Rows> Machine<R> {
         let now = self.tick(cancel.now)?;
         let seq = self.find(cancel.id)?;
         self.hint_rows([seq].into_iter(), Need::Everything)?;
+        // Whoever waits for a job that has ended waits for something else.
+        if let Some(done) = self.rows.done(seq)? {
+            return Ok(CancelReply::AlreadyFinished(done.state));
+        }
         let waiting = if cancel.cascade { self.descendants(seq)? } else { vec![] };
         let note = cut(cancel.note, limits::MAX_NOTE_BYTES);
         let reply = self.cancel_one(seq, &note, now)?;

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use tidegate_core::codes::{self, Code};
-use tidegate_core::ids::{GroupKey, JobId, Seq, TenantId};
+use tidegate_core::ids::{GroupKey, Seq, TenantId};
 use tidegate_core::job::{OnConflict, Priority, ScheduledBecause, Unique, UniqueScope};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::limits;
@@ -12,7 +12,7 @@ use tidegate_core::schema;
 use tidegate_core::time::Timestamp;
 
 use super::hints::Need;
-use super::plan::Waiting;
+use super::plan::{Plan, Waiting};
 use super::{Change, Ids, Machine, Place, StoredJobs};
 use crate::params::{EnqueueOutcome, Enqueued, NewJob};
 use crate::rows::{BlockedRow, Flow, JobExtra, JobRow, KindId, LookUps, Reads, Rows, TenantNo, UniqueRow};
@@ -45,8 +45,8 @@ impl<R: Rows> Machine<R> {
         let now = self.tick(now)?;
         self.hint_enqueue(&jobs)?;
         let checked = self.check_batch(&jobs, now)?;
-        let plan = self.plan(&jobs, &checked)?;
-        self.check_room(&jobs, &checked, now)?;
+        let plan = self.plan(&jobs, &checked, now)?;
+        self.check_room(&jobs, &checked, plan.as_ref(), now)?;
         let enqueued = match plan {
             Some(plan) => self.enqueue_flow(jobs, checked, plan, now)?,
             None => {
@@ -77,6 +77,7 @@ impl<R: Rows> Machine<R> {
             let found = self.rows.find_job(id)?;
             reads.heads.extend(found);
             reads.done.extend(found);
+            reads.counts.extend(found.filter(|_| self.memory.edges > 0));
         }
         for job in jobs.iter().filter(|job| job.id_may_exist) {
             reads.jobs.extend(self.rows.find_job(job.id)?);
@@ -121,6 +122,9 @@ impl<R: Rows> Machine<R> {
     }
 
     pub(super) fn check_one(&mut self, job: &NewJob, now: Timestamp) -> Result<Checked> {
+        if let Some(same) = self.same_job(job)? {
+            return Ok(same);
+        }
         let refuse = |code: Code, detail: String| Err(Error::new(code, detail));
         let names = &self.memory.names;
         let Some(kind) = names.kind_id(&job.kind) else {
@@ -197,23 +201,36 @@ impl<R: Rows> Machine<R> {
             priority: job.priority.unwrap_or(settings.priority),
             kind: settings.has_own_lanes().then_some(kind),
         };
-        let payload = filled.as_ref().unwrap_or(&job.payload);
-        let same = job.id_may_exist && self.same_job_exists(job.id, payload, kind)?;
-        Ok(Checked { kind, lane, timeout_ms, later: job.run_at.filter(|t| *t > now), same, filled })
+        let later = job.run_at.filter(|t| *t > now);
+        Ok(Checked { kind, lane, timeout_ms, later, same: false, filled })
     }
 
-    /// True if the same job is stored under this id; an error if a different one is.
-    fn same_job_exists(&mut self, id: JobId, payload: &Payload, kind: KindId) -> Result<bool> {
-        let Some(seq) = self.rows.find_job(id)? else { return Ok(false) };
-        let Some(row) = self.rows.job(seq)? else { return Ok(false) };
-        if row.kind == kind && row.payload == *payload {
-            return Ok(true);
+    /// The same job, if it is stored under this id: whatever the registry says by now, it was accepted. An error if a different one
+    /// is.
+    fn same_job(&mut self, job: &NewJob) -> Result<Option<Checked>> {
+        if !job.id_may_exist {
+            return Ok(None);
         }
-        Err(Error::new(codes::DUPLICATE_ID, format!("job {id} exists and is a different job")))
+        let Some(kind) = self.memory.names.kind_id(&job.kind) else { return Ok(None) };
+        let Some(seq) = self.rows.find_job(job.id)? else { return Ok(None) };
+        let Some(row) = self.rows.job(seq)? else { return Ok(None) };
+        if row.kind != kind || !schema::may_have_become(job.payload.as_str(), row.payload.as_str()) {
+            let detail = format!("job {} exists and is a different job", job.id);
+            return Err(Error::new(codes::DUPLICATE_ID, detail));
+        }
+        let lane = self.memory.lanes.lane_key(row.lane).cloned();
+        let lane = lane.ok_or_else(|| Error::internal(format!("lane {} is missing", row.lane.0)))?;
+        Ok(Some(Checked { kind, lane, timeout_ms: row.timeout_ms, later: None, same: true, filled: None }))
     }
 
     /// Refuses the batch if a queue or a tenant would have more ready jobs than it may.
-    fn check_room(&mut self, jobs: &[NewJob], checked: &[Checked], now: Timestamp) -> Result<()> {
+    fn check_room(
+        &mut self,
+        jobs: &[NewJob],
+        checked: &[Checked],
+        plan: Option<&Plan>,
+        now: Timestamp,
+    ) -> Result<()> {
         let bounded = checked.iter().any(|c| {
             self.memory
                 .names
@@ -223,10 +240,12 @@ impl<R: Rows> Machine<R> {
         if !bounded {
             return Ok(());
         }
+        let waits = plan.map_or(vec![], |plan| plan.waits(jobs, checked));
         let mut queues: HashMap<QueueId, u64> = HashMap::new();
         let mut tenants: HashMap<(QueueId, &TenantId), u64> = HashMap::new();
-        for (job, checked) in jobs.iter().zip(checked) {
-            let kept = checked.same || checked.later.is_some() || !job.after.is_empty();
+        for (i, (job, checked)) in jobs.iter().zip(checked).enumerate() {
+            let waits = waits.get(i).copied().unwrap_or(false);
+            let kept = checked.same || checked.later.is_some() || waits;
             if kept || (job.unique.is_some() && self.key_holder(checked.kind, job, now)?.is_some()) {
                 continue;
             }
@@ -337,7 +356,12 @@ impl<R: Rows> Machine<R> {
         self.change(Change::Stored(stored))
     }
 
-    fn key_holder(&mut self, kind: KindId, job: &NewJob, now: Timestamp) -> Result<Option<UniqueRow>> {
+    pub(super) fn key_holder(
+        &mut self,
+        kind: KindId,
+        job: &NewJob,
+        now: Timestamp,
+    ) -> Result<Option<UniqueRow>> {
         let Some(unique) = &job.unique else { return Ok(None) };
         let holder = self.rows.unique(kind, &unique.key)?;
         Ok(holder.filter(|row| row.expires.is_none_or(|at| at > now)))

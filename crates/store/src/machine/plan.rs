@@ -1,9 +1,10 @@
 //! What a batch of new jobs waits for, found out before any of them is stored.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use tidegate_core::codes;
-use tidegate_core::ids::{JobId, Seq};
+use tidegate_core::ids::{JobId, Seq, UniqueKey};
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
@@ -11,7 +12,7 @@ use super::enqueue::Checked;
 use super::flows::{End, Verdict};
 use super::{Change, Machine};
 use crate::params::{EnqueueOutcome, Enqueued, NewJob};
-use crate::rows::Rows;
+use crate::rows::{KindId, Rows};
 use crate::{Error, Result};
 
 /// How far the line of recoveries of a dead job is followed.
@@ -24,6 +25,36 @@ pub(super) struct Plan {
     order: Vec<usize>,
     /// For each job what it waits for, in the order in which it names them.
     links: Vec<Vec<Link>>,
+    /// Stored jobs in whose place some of the batch stand that others wait for: the same job, or the one that holds the key.
+    stand_ins: HashMap<usize, Node>,
+}
+
+impl Plan {
+    /// Which of the jobs will wait for others, or be dead at once.
+    pub(super) fn waits(&self, jobs: &[NewJob], checked: &[Checked]) -> Vec<bool> {
+        let mut nodes: Vec<Option<Node>> = vec![None; jobs.len()];
+        let mut holders: HashMap<(KindId, &UniqueKey), Node> = HashMap::new();
+        let mut waits = vec![false; jobs.len()];
+        for &i in &self.order {
+            let (job, kind) = (&jobs[i], checked[i].kind);
+            let ends = self.links[i].iter().filter_map(|link| match link {
+                Link::Inside(j) => nodes[*j],
+                Link::Outside(node) => Some(*node),
+            });
+            let waiting = wait_for(ends, job.on_dead);
+            waits[i] = waiting.open > 0 || waiting.fatal.is_some();
+            let key = job.unique.as_ref().map(|unique| (kind, &unique.key));
+            let held = key.and_then(|key| holders.get(&key));
+            let node = self.stand_ins.get(&i).or(held).copied();
+            let node = node.unwrap_or(Node { id: job.id, seq: None, end: waiting.fatal.map(|_| End::Dead) });
+            // One that is dead at once holds its key no more.
+            if let Some(key) = key.filter(|_| node.end.is_none()) {
+                holders.entry(key).or_insert(node);
+            }
+            nodes[i] = Some(node);
+        }
+        waits
+    }
 }
 
 /// A job that one of the batch waits for.
@@ -42,6 +73,41 @@ struct Node {
     /// `None`: it completed so long ago that it is not stored any more.
     seq: Option<Seq>,
     end: Option<End>,
+}
+
+/// What the jobs that wait for it are counted by: different ids can mean one job.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Counted<'j> {
+    Stored(Seq),
+    Keyed(KindId, &'j UniqueKey),
+    New(JobId),
+}
+
+/// A batch while it is found out what its jobs wait for.
+struct Batch<'j> {
+    jobs: &'j [NewJob],
+    checked: &'j [Checked],
+    now: Timestamp,
+    inside: HashMap<JobId, usize>,
+    /// Stored jobs that were looked up.
+    known: HashMap<JobId, Node>,
+    stand_ins: HashMap<usize, Node>,
+    dependents: HashMap<Counted<'j>, u32>,
+}
+
+impl<'j> Batch<'j> {
+    fn new(jobs: &'j [NewJob], checked: &'j [Checked], now: Timestamp) -> Self {
+        let inside = jobs.iter().enumerate().map(|(i, job)| (job.id, i)).collect();
+        let (known, stand_ins, dependents) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { jobs, checked, now, inside, known, stand_ins, dependents }
+    }
+
+    fn counted(&self, i: usize) -> Counted<'j> {
+        match &self.jobs[i].unique {
+            Some(unique) => Counted::Keyed(self.checked[i].kind, &unique.key),
+            None => Counted::New(self.jobs[i].id),
+        }
+    }
 }
 
 /// What one job waits for, once all of that is stored.
@@ -106,7 +172,12 @@ pub(super) fn order(waits_for: &[Vec<usize>]) -> Result<Vec<usize>, Vec<usize>> 
 
 impl<R: Rows> Machine<R> {
     /// Finds out what the jobs wait for. `None`: none of them waits.
-    pub(super) fn plan(&mut self, jobs: &[NewJob], checked: &[Checked]) -> Result<Option<Plan>> {
+    pub(super) fn plan(
+        &mut self,
+        jobs: &[NewJob],
+        checked: &[Checked],
+        now: Timestamp,
+    ) -> Result<Option<Plan>> {
         let edges: usize = jobs.iter().map(|job| job.after.len()).sum();
         if edges == 0 {
             return Ok(None);
@@ -116,43 +187,15 @@ impl<R: Rows> Machine<R> {
                 format!("{edges} dependencies in one call; {} are allowed", limits::MAX_ENQUEUE_EDGES);
             return Err(Error::new(codes::INVALID_BATCH, detail));
         }
-        let inside: HashMap<JobId, usize> = jobs.iter().enumerate().map(|(i, job)| (job.id, i)).collect();
-        let mut known: HashMap<JobId, Node> = HashMap::new();
-        let mut dependents: HashMap<JobId, u32> = HashMap::new();
+        let mut batch = Batch::new(jobs, checked, now);
         let mut links = Vec::with_capacity(jobs.len());
-        for (i, (job, checked)) in jobs.iter().zip(checked).enumerate() {
-            let place = |e: Error| {
+        for i in 0..jobs.len() {
+            links.push(self.links(&mut batch, i).map_err(|e| {
                 if jobs.len() == 1 {
                     return e;
                 }
                 Error::new(e.code, format!("job {} of {}: {}", i + 1, jobs.len(), e.detail))
-            };
-            // A job that is stored already waits for what it waited for.
-            let after: &[JobId] = if checked.same { &[] } else { &job.after };
-            if after.len() > limits::MAX_DEPENDENCIES {
-                let detail =
-                    format!("it waits for {} jobs; {} are allowed", after.len(), limits::MAX_DEPENDENCIES);
-                return Err(place(Error::new(codes::INVALID_BATCH, detail)));
-            }
-            let mut seen = HashSet::with_capacity(after.len());
-            let mut of_job = Vec::with_capacity(after.len());
-            for id in after.iter().filter(|id| seen.insert(**id)) {
-                let link = self.link(job, *id, jobs, &inside, &mut known).map_err(place)?;
-                let held = match link {
-                    Link::Outside(Node { seq: Some(seq), .. }) => {
-                        self.memory.dependents.get(&seq).copied().unwrap_or(0)
-                    }
-                    _ => 0,
-                };
-                let new = dependents.entry(*id).or_default();
-                *new += 1;
-                if held + *new > limits::MAX_DEPENDENTS {
-                    let detail = format!("more than {} jobs would wait for {id}", limits::MAX_DEPENDENTS);
-                    return Err(place(Error::new(codes::INVALID_BATCH, detail)));
-                }
-                of_job.push(link);
-            }
-            links.push(of_job);
+            })?);
         }
         let within = |link: &Link| if let Link::Inside(i) = link { Some(*i) } else { None };
         let waits_for: Vec<Vec<usize>> =
@@ -163,27 +206,87 @@ impl<R: Rows> Machine<R> {
             let detail = format!("{} jobs wait for each other: {}{more}", circle.len(), ids.join(", "));
             Error::new(codes::CYCLE, detail)
         })?;
-        Ok(Some(Plan { order, links }))
+        Ok(Some(Plan { order, links, stand_ins: batch.stand_ins }))
     }
 
-    fn link(
-        &mut self,
-        job: &NewJob,
-        id: JobId,
-        jobs: &[NewJob],
-        inside: &HashMap<JobId, usize>,
-        known: &mut HashMap<JobId, Node>,
-    ) -> Result<Link> {
+    /// What one job of the batch waits for.
+    fn links(&mut self, batch: &mut Batch<'_>, i: usize) -> Result<Vec<Link>> {
+        let job = &batch.jobs[i];
+        // A job that is stored already waits for what it waited for.
+        let after: &[JobId] = if batch.checked[i].same { &[] } else { &job.after };
+        if after.len() > limits::MAX_DEPENDENCIES {
+            let detail =
+                format!("it waits for {} jobs; {} are allowed", after.len(), limits::MAX_DEPENDENCIES);
+            return Err(Error::new(codes::INVALID_BATCH, detail));
+        }
+        let mut seen = HashSet::with_capacity(after.len());
+        let mut links = Vec::with_capacity(after.len());
+        for id in after.iter().filter(|id| seen.insert(**id)) {
+            let link = self.link(batch, job, *id)?;
+            if self.count_dependent(batch, link)? > limits::MAX_DEPENDENTS {
+                let detail = format!("more than {} jobs would wait for {id}", limits::MAX_DEPENDENTS);
+                return Err(Error::new(codes::INVALID_BATCH, detail));
+            }
+            links.push(link);
+        }
+        Ok(links)
+    }
+
+    /// One more job waits for this one. Returns how many then do.
+    fn count_dependent(&mut self, batch: &mut Batch<'_>, link: Link) -> Result<u32> {
+        let (node, counted) = match link {
+            Link::Outside(node) => (Some(node), Counted::New(node.id)),
+            Link::Inside(i) => (self.stand_in(batch, i)?, batch.counted(i)),
+        };
+        let counted = node.and_then(|node| node.seq).map_or(counted, Counted::Stored);
+        let all = match batch.dependents.entry(counted) {
+            Entry::Occupied(all) => all.into_mut(),
+            Entry::Vacant(none) => none.insert(node.map_or(Ok(0), |node| self.held(node))?),
+        };
+        *all += 1;
+        Ok(*all)
+    }
+
+    /// The stored job in whose place a job of the batch stands, if one does. One that is gone has ended well.
+    fn stand_in(&mut self, batch: &mut Batch<'_>, i: usize) -> Result<Option<Node>> {
+        if let Some(node) = batch.stand_ins.get(&i) {
+            return Ok(Some(*node));
+        }
+        let (job, checked) = (&batch.jobs[i], &batch.checked[i]);
+        let id = if checked.same {
+            Some(job.id)
+        } else {
+            self.key_holder(checked.kind, job, batch.now)?.map(|holder| holder.id)
+        };
+        let Some(id) = id else { return Ok(None) };
+        let gone = Node { id, seq: None, end: Some(End::Completed) };
+        let node = self.node(id)?.unwrap_or(gone);
+        batch.stand_ins.insert(i, node);
+        Ok(Some(node))
+    }
+
+    /// How many wait, or waited, for a stored job.
+    fn held(&mut self, node: Node) -> Result<u32> {
+        let Some(seq) = node.seq.filter(|_| self.memory.edges > 0) else { return Ok(0) };
+        match self.memory.dependents.get(&seq) {
+            Some(held) => Ok(*held),
+            None if node.end.is_none() => Ok(0),
+            // Memory does not count those of a finished one.
+            None => self.rows.count_children(seq),
+        }
+    }
+
+    fn link(&mut self, batch: &mut Batch<'_>, job: &NewJob, id: JobId) -> Result<Link> {
         let unknown = || Error::new(codes::DEPENDENCY_NOT_FOUND, format!("there is no job {id} to wait for"));
-        if let Some(&i) = inside.get(&id) {
-            let foreign = job.tenant.is_some() && jobs[i].tenant != job.tenant;
+        if let Some(&i) = batch.inside.get(&id) {
+            let foreign = job.tenant.is_some() && batch.jobs[i].tenant != job.tenant;
             return if foreign { Err(unknown()) } else { Ok(Link::Inside(i)) };
         }
-        let node = match known.get(&id) {
+        let node = match batch.known.get(&id) {
             Some(node) => *node,
             None => {
                 let node = self.node(id)?.ok_or_else(unknown)?;
-                known.insert(id, node);
+                batch.known.insert(id, node);
                 node
             }
         };
@@ -309,7 +412,7 @@ impl<R: Rows> Machine<R> {
                 };
                 Node { id: reply.id, seq: Some(seq), end }
             } else {
-                // Another job holds its key: who waits for this one waits for that one. One that is gone has ended well.
+                // Another job holds its key: who waits for this one waits for that one.
                 let gone = Node { id: reply.id, seq: None, end: Some(End::Completed) };
                 self.node(reply.id)?.unwrap_or(gone)
             });
