@@ -124,7 +124,7 @@ impl JobRows for MemoryRows {
         let delayed: BTreeSet<Seq> = self.delayed.iter().map(|(_, s)| *s).collect();
         for (seq, row) in &self.jobs {
             let stored = match self.done.get(seq) {
-                Some(done) => Stored::Finished(done.state),
+                Some(done) => Stored::Finished(done.state, done.at),
                 None if delayed.contains(seq) => Stored::Delayed,
                 None if self.blocked.contains_key(seq) => Stored::Blocked,
                 None => Stored::Open,

@@ -257,8 +257,8 @@ pub enum Stored {
     Delayed,
     /// Waits for other jobs.
     Blocked,
-    /// Finished.
-    Finished(State),
+    /// Finished, and when.
+    Finished(State, Timestamp),
 }
 
 /// Names and settings as they were stored.

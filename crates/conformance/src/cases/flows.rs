@@ -276,6 +276,27 @@ pub async fn a_delay_counts_after_the_dependencies(w: &mut World) {
     assert_eq!(w.claim(5).await.jobs.len(), 2);
 }
 
+/// A released job has waited in line since its release, also for a store that was opened since.
+pub async fn a_released_job_ages_from_its_release(w: &mut World) {
+    w.queue("q", |s| s.max_wait_ms = 40_000).await;
+    let parent = w.add_one().await;
+    let child = NewJob { priority: Some(Priority::Low), ..after(w, &[parent], OnDead::Fail) };
+    let child = w.add(child).await;
+    let job = w.claim_one().await;
+    w.pass(20_000);
+    w.beat(job.ticket.lease).await;
+    w.pass(20_000);
+    w.finish(&job).await;
+    let released = w.now;
+    for _ in 0..2 {
+        assert_eq!(w.view("q").await.oldest_ready, Some(released));
+        w.pass(5_000);
+        w.restart().await;
+    }
+    w.add_many(100, |_, job| job.priority = Some(Priority::Critical)).await;
+    assert!(!ids(&w.claim(40).await).contains(&child), "what it waited for others is no reason to hurry");
+}
+
 pub async fn a_key_is_held_while_blocked(w: &mut World) {
     let parent = w.add_one().await;
     let key = unique("k", UniqueScope::Pending, OnConflict::Keep);

@@ -237,6 +237,35 @@ pub async fn a_kind_keeps_no_more_than_its_own_retention(w: &mut World) {
     assert_eq!(left(w).await, [false, false, false, false, false, true, true]);
 }
 
+/// Retention of a kind goes by when jobs finished, however they did, and not by whether the store was opened since.
+pub async fn a_kinds_retention_is_the_same_before_and_after_a_restart(w: &mut World) {
+    apply(w, "[queues.q]\n[kinds.few]\nqueue = \"q\"\nretention = { count = 2, age = \"1h\" }\n").await;
+    for restart in [false, true] {
+        let few = w.add_many(5, |_, job| job.kind = kind("few")).await;
+        // Finished in the order 3, 4, 0, 1, 2; the first two never ran.
+        for id in &few[3..] {
+            w.cancel(*id).await;
+            w.pass(10);
+        }
+        for job in w.claim(10).await.jobs {
+            w.finish(&job).await;
+            w.pass(10);
+        }
+        if restart {
+            w.restart().await;
+        }
+        w.store().prune(100, w.now).await.expect("it is pruned");
+        let mut left = vec![];
+        for id in &few {
+            left.push(w.store().get(*id).await.expect("answered").is_some());
+        }
+        assert_eq!(left, [false, true, true, false, false], "after a restart: {restart}");
+        w.pass(3_600_001);
+        w.store().prune(100, w.now).await.expect("it is pruned");
+        assert!(w.find(JobQuery::default()).await.is_empty());
+    }
+}
+
 /// A policy that changes takes along whoever names it, and goes back with a version.
 pub async fn who_names_a_policy_follows_it(w: &mut World) {
     let policy = |n: u32| {

@@ -1,7 +1,7 @@
 -- Every job with where it stands, in order of its number; read once at start. No params.
 -- Plan: merge of the five tables in order of their numbers, `delayed` sorted.
 COPY (
-    SELECT j.seq, j.run_at, j.lane, j.tenant, d.state, w.seq IS NOT NULL, b.seq IS NOT NULL,
+    SELECT j.seq, j.run_at, j.lane, j.tenant, d.state, d.at, w.seq IS NOT NULL, b.seq IS NOT NULL,
            s.seq IS NOT NULL, s.lane, s.settled, s.suspect, s.lone_stalls, s.run_at
     FROM tidegate.jobs AS j
     LEFT JOIN tidegate.done AS d ON d.seq = j.seq

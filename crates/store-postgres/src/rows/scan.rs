@@ -30,7 +30,7 @@ pub(super) async fn scan(link: &Link, text: &str, visit: &mut dyn FnMut(Scanned)
         while fields.0.has_remaining() {
             match fields.take(2)?.get_i16() {
                 -1 => return Ok(()),
-                13 => visit(read(&mut fields)?),
+                14 => visit(read(&mut fields)?),
                 other => return Err(damaged(format!("a row of {other} columns"))),
             }
         }
@@ -48,6 +48,7 @@ fn read(fields: &mut Fields) -> Result<Scanned> {
     let lane = LaneId(unsigned(fields.int()?.ok_or_else(|| damaged("a lane is missing"))?));
     let tenant = fields.int()?.map(|t| TenantNo(unsigned(t)));
     let state = fields.short()?;
+    let finished_at = fields.long()?.map(Timestamp);
     let delayed = fields.flag()?.unwrap_or(false);
     let blocked = fields.flag()?.unwrap_or(false);
     let has_state = fields.flag()?.unwrap_or(false);
@@ -59,7 +60,9 @@ fn read(fields: &mut Fields) -> Result<Scanned> {
         run_at: fields.long()?.map(Timestamp),
     };
     let stored = match state {
-        Some(code) => Stored::Finished(state_of(code)?),
+        Some(code) => {
+            Stored::Finished(state_of(code)?, finished_at.ok_or_else(|| damaged("a time is missing"))?)
+        }
         None if delayed => Stored::Delayed,
         None if blocked => Stored::Blocked,
         None => Stored::Open,

@@ -1,2 +1,2 @@
--- State of every finished job, in order; never follows overflow pages. No params. Index: primary key.
-SELECT seq, state FROM done ORDER BY seq
+-- State and time of every finished job, in order; never follows overflow pages. No params. Index: primary key.
+SELECT seq, state, at FROM done ORDER BY seq

@@ -18,7 +18,9 @@ pub(super) fn scan(conn: &Connection, visit: &mut dyn FnMut(Scanned)) -> Result<
     let delayed = delayed(conn)?;
     let mut delayed = delayed.iter().copied().peekable();
     let mut done = conn.prepare(sql!("done/scan")).or_store()?;
-    let mut done = Ordered::new(done.query([]).or_store()?, |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
+    let mut done = Ordered::new(done.query([]).or_store()?, |row| {
+        Ok((row.get(0)?, (row.get::<_, i64>(1)?, row.get(2)?)))
+    })?;
     let mut states = conn.prepare(sql!("states/scan")).or_store()?;
     let mut states = Ordered::new(states.query([]).or_store()?, read_state)?;
     let mut blocked = conn.prepare(sql!("blocked/scan")).or_store()?;
@@ -29,7 +31,7 @@ pub(super) fn scan(conn: &Connection, visit: &mut dyn FnMut(Scanned)) -> Result<
         let seq: i64 = row.get(0).or_store()?;
         while delayed.next_if(|d| *d < seq).is_some() {}
         let stored = match done.at(seq)? {
-            Some(code) => Stored::Finished(state_of(code)?),
+            Some((code, at)) => Stored::Finished(state_of(code)?, Timestamp(at)),
             None if delayed.peek() == Some(&seq) => Stored::Delayed,
             None if blocked.at(seq)?.is_some() => Stored::Blocked,
             None => Stored::Open,

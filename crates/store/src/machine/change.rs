@@ -161,6 +161,13 @@ pub enum Change {
     Policies(Box<PoliciesSet>),
     /// The registry's history has this last number.
     Version(u64),
+    /// A job that did not run is among the finished ones of its kind, which has lanes of its own.
+    Finished {
+        /// The job.
+        seq: Seq,
+        /// The lane it was enqueued to.
+        lane: LaneId,
+    },
 }
 
 /// A schedule with its number.
@@ -473,6 +480,7 @@ mod tests {
             Change::KindLane(..) => 38,
             Change::Policies(_) => 39,
             Change::Version(_) => 40,
+            Change::Finished { .. } => 41,
         }
     }
 
@@ -552,6 +560,7 @@ mod tests {
             Change::KindLane(lane, Box::new(key), kind),
             Change::Policies(Box::new(PoliciesSet(policies))),
             Change::Version(7),
+            Change::Finished { seq, lane },
         ]
     }
 

@@ -59,6 +59,9 @@ impl<R: Rows> Machine<R> {
         let done = DoneRow { queue, state: State::Cancelled, at: now, attempt, result: None, letter: None };
         self.rows.insert_done(seq, &done)?;
         self.change(Change::Cancelled(Face { id: row.id, queue, kind: row.kind, tenant: row.tenant }))?;
+        if self.memory.lanes.lane_key(row.lane).is_some_and(|key| key.kind.is_some()) {
+            self.change(Change::Finished { seq, lane: row.lane })?;
+        }
         self.run_ended(seq, State::Cancelled, now)?;
         self.ended(seq, row.id, End::Cancelled);
         Ok(CancelReply::Cancelled)

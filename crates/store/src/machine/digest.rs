@@ -1,6 +1,6 @@
 //! What two machines over the same rows must have in common.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_core::ids::{KindName, LeaseId, QueueName, ScheduleName, Seq, TenantId};
 use tidegate_core::job::Park;
@@ -32,6 +32,8 @@ pub struct Digest {
     next_tick: Option<(Timestamp, ScheduleId)>,
     dependents: BTreeMap<Seq, u32>,
     edges: u64,
+    /// Without their order: a mark can bear the time of its caller, a moment before the change.
+    finished: BTreeMap<KindId, BTreeSet<Seq>>,
 }
 
 impl Eq for Digest {}
@@ -121,6 +123,12 @@ impl<R: Rows> Machine<R> {
             next_tick: known.timetable.next(),
             dependents: known.dependents.iter().map(|(seq, n)| (*seq, *n)).collect(),
             edges: known.edges,
+            finished: known
+                .finished
+                .iter()
+                .filter(|(_, finished)| !finished.is_empty())
+                .map(|(kind, finished)| (*kind, finished.oldest().collect()))
+                .collect(),
         }
     }
 

@@ -4,10 +4,11 @@
 //! machine that follows another one applies the same changes with the same code, so the two cannot drift apart. The one
 //! exception is a claim's pick, which chooses and takes at once; a follower takes what was picked.
 
+mod finished;
 mod jobs;
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 
 use tidegate_core::ids::{Seq, TenantId};
@@ -16,6 +17,7 @@ use tidegate_core::lanes::{Appetite, LaneId, LaneKey, Lanes, Picked, QueueId};
 use tidegate_core::leases::Leases;
 use tidegate_core::time::Timestamp;
 
+pub(super) use self::finished::Finished;
 use super::PendingSignals;
 use super::change::{self, Change, Face, Leased};
 use super::counts::Counts;
@@ -42,8 +44,8 @@ pub(super) struct Known {
     /// Stored jobs per lane and per tenant, finished ones included: what nobody uses is forgotten.
     pub(super) lane_jobs: HashMap<LaneId, u64>,
     pub(super) tenant_jobs: HashMap<TenantNo, u64>,
-    /// Finished jobs of kinds with a retention of their own, the oldest first; dead ones are not among them.
-    pub(super) finished: HashMap<KindId, VecDeque<Seq>>,
+    /// Finished jobs of kinds with lanes of their own.
+    pub(super) finished: HashMap<KindId, Finished>,
     pub(super) next_seq: i64,
     pub(super) next_lease: i64,
     pub(super) next_due: Option<Timestamp>,
@@ -62,17 +64,13 @@ impl Known {
     /// A job of this lane is finished: its kind may keep fewer of them than its queue.
     pub(super) fn note_finished(&mut self, lane: LaneId, seq: Seq) {
         let Some(kind) = self.lanes.lane_key(lane).and_then(|key| key.kind) else { return };
-        if self.names.kind(kind).is_some_and(|(_, settings)| settings.retention.is_some()) {
-            self.finished.entry(kind).or_default().push_back(seq);
-        }
+        self.finished.entry(kind).or_default().insert(seq, self.now);
     }
 
     fn forget_finished(&mut self, lane: LaneId, seq: Seq) {
         let kind = self.lanes.lane_key(lane).and_then(|key| key.kind);
-        let Some(finished) = kind.and_then(|kind| self.finished.get_mut(&kind)) else { return };
-        // The oldest go first, so it is near the front.
-        if let Some(at) = finished.iter().position(|s| *s == seq) {
-            finished.remove(at);
+        if let Some(finished) = kind.and_then(|kind| self.finished.get_mut(&kind)) {
+            finished.remove(seq);
         }
     }
 }
@@ -338,6 +336,7 @@ impl Memory {
                 self.count(face.queue, State::Cancelled, true)?;
                 self.event(*face, || Happened::Cancelled);
             }
+            Change::Finished { seq, lane } => known.note_finished(*lane, *seq),
             Change::Buried { face, code } => {
                 self.count(face.queue, State::Dead, true)?;
                 self.event(*face, || Happened::Dead { code: code.clone() });

@@ -13,7 +13,7 @@ use super::memory::{Known, Memory};
 use super::names::NameBook;
 use super::timetable::Timetable;
 use super::{Machine, exclusive};
-use crate::rows::{KindId, LeaseRow, Names, Reads, Rows, Scanned, ScheduleRow, StateRow, Stored};
+use crate::rows::{LeaseRow, Names, Reads, Rows, Scanned, ScheduleRow, StateRow, Stored};
 use crate::{Error, Result};
 
 impl<R: Rows> Machine<R> {
@@ -125,9 +125,7 @@ fn restore_jobs<R: Rows>(known: &mut Known, rows: &mut R, leases: Vec<LeaseRow>)
     let mut held: BTreeMap<LeaseId, Vec<Seq>> = BTreeMap::new();
     let mut lost_lane = None;
     // Rows are streamed: there can be millions, and only the ready ones take memory.
-    let Known {
-        lanes, names, counts, with_state, tenant_ready, lane_jobs, tenant_jobs, finished, now, ..
-    } = known;
+    let Known { lanes, counts, with_state, tenant_ready, lane_jobs, tenant_jobs, finished, now, .. } = known;
     rows.scan(&mut |scanned| {
         let Scanned { seq, lane, tenant, run_at, stored, state } = scanned;
         let moved = state.and_then(|s| s.lane);
@@ -146,11 +144,10 @@ fn restore_jobs<R: Rows>(known: &mut Known, rows: &mut R, leases: Vec<LeaseRow>)
             *tenant_jobs.entry(tenant).or_default() += 1;
         }
         let count = match stored {
-            Stored::Finished(state) => {
+            Stored::Finished(state, at) => {
                 let own = lanes.lane_key(lane).and_then(|key| key.kind).filter(|_| state != State::Dead);
-                let keeps = |kind: &KindId| names.kind(*kind).is_some_and(|(_, s)| s.retention.is_some());
-                if let Some(kind) = own.filter(keeps) {
-                    finished.entry(kind).or_default().push_back(seq);
+                if let Some(kind) = own {
+                    finished.entry(kind).or_default().insert(seq, at);
                 }
                 counts.entry(queue).or_default().of(state)
             }

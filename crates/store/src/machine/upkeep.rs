@@ -119,8 +119,7 @@ impl<R: Rows> Machine<R> {
         for (kind, retention) in own {
             let Some(finished) = self.memory.finished.get(&kind).filter(|f| !f.is_empty()) else { continue };
             let excess = (finished.len() as u64).saturating_sub(retention.count) as usize;
-            let oldest: Vec<Seq> =
-                finished.iter().take((limit - pruned).min(excess.max(LOOK))).copied().collect();
+            let oldest: Vec<Seq> = finished.oldest().take((limit - pruned).min(excess.max(LOOK))).collect();
             self.hint_rows(oldest.iter().copied(), Need::Everything)?;
             let mut over = vec![];
             for (i, seq) in oldest.into_iter().enumerate() {
