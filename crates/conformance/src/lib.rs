@@ -272,6 +272,7 @@ macro_rules! suite {
                 death_goes_on_from_one_to_the_next,
                 a_recovered_dependency_releases_who_waited,
                 recovered_together_a_flow_runs_in_its_order,
+                a_recovered_job_waits_only_for_what_was_not_finished,
                 a_delay_counts_after_the_dependencies,
                 a_released_job_ages_from_its_release,
                 a_key_is_held_while_blocked,
@@ -291,6 +292,10 @@ macro_rules! suite {
                 the_dependents_of_a_job_are_bounded_whatever_it_is_called,
                 a_cascade_from_a_finished_job_leaves_who_waits_for_others,
                 a_full_queue_refuses_who_waits_for_nobody_any_more,
+                a_death_that_goes_far_is_told_in_portions,
+                a_release_that_is_too_wide_for_a_commit_goes_on_in_the_next,
+                what_nobody_has_been_told_of_can_be_recovered_and_erased,
+                erasing_a_tenant_takes_the_results_that_were_kept,
                 a_large_batch_of_completions_releases_all_that_waited,
             }
             upkeep {

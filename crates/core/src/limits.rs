@@ -16,6 +16,8 @@ pub const MAX_ENQUEUE_BATCH: usize = 10_000;
 pub const MAX_DEPENDENCIES: usize = 10_000;
 /// Most jobs that can wait for one job: all of them are released in the commit that completes it.
 pub const MAX_DEPENDENTS: u32 = 10_000;
+/// Edges over which the end of jobs is told in one commit, but for those of the last job. What is left follows in the next ones.
+pub const TELL_BATCH: usize = 10_000;
 /// Most dependencies in one enqueue: one commit stays short.
 pub const MAX_ENQUEUE_EDGES: usize = 100_000;
 /// Most jobs that a cascade cancels: one commit stays short.

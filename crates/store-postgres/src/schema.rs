@@ -43,6 +43,7 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0007_registry.sql"),
         readable_from: 7,
     },
+    Migration { name: "0010_untold", text: include_str!("../migrations/0010_untold.sql"), readable_from: 8 },
 ];
 
 /// Version of the schema that this program makes.

@@ -23,8 +23,9 @@ use crate::params::{
     Resolve, Settle, Settled, Shelf, Ticket, Totals,
 };
 use crate::rows::{
-    BlockedRow, ClaimRows, DoneRow, FlowRows, JobRow, JobRows, KindId, LeaseRow, NameRows, Names, Scanned,
-    ScannedState, ScheduleId, StateRow, Stored, TenantNo, TimeRows, UniqueRow, VersionRows,
+    BlockedRow, ClaimRows, DoneRow, End, FlowRows, JobRow, JobRows, KindId, LeaseRow, NameRows, Names,
+    Scanned, ScannedState, ScheduleId, StateRow, Stored, TenantNo, TimeRows, UniqueRow, UntoldRow,
+    VersionRows,
 };
 use crate::traits::{Jobs, Letters, Records, Registry, Store, Upkeep, Versions};
 use crate::{Error, Feed, Result, Signals};
@@ -54,7 +55,8 @@ pub struct MemoryRows {
     /// The same edges by who waits.
     edges_to: BTreeSet<(Seq, Seq)>,
     blocked: BTreeMap<Seq, BlockedRow>,
-    kept: HashMap<Seq, Dependency>,
+    kept: BTreeMap<Seq, (Dependency, Option<TenantId>)>,
+    untold: BTreeMap<Seq, UntoldRow>,
     policies: Policies,
     versions: BTreeMap<u64, Version>,
     reserved: i64,
@@ -299,7 +301,10 @@ impl FlowRows for MemoryRows {
 
     fn edges(&mut self) -> Result<(Vec<(Seq, u32)>, u64)> {
         let mut unfinished: BTreeMap<Seq, u32> = BTreeMap::new();
-        let open = |parent: &Seq| self.jobs.contains_key(parent) && !self.done.contains_key(parent);
+        let open = |parent: &Seq| match self.untold.get(parent) {
+            Some(untold) => untold.end != End::Purged,
+            None => self.jobs.contains_key(parent) && !self.done.contains_key(parent),
+        };
         for (parent, _) in self.edges.iter().filter(|(parent, _)| open(parent)) {
             *unfinished.entry(*parent).or_default() += 1;
         }
@@ -320,13 +325,36 @@ impl FlowRows for MemoryRows {
         Ok(())
     }
 
-    fn keep(&mut self, seq: Seq, outcome: &Dependency) -> Result<()> {
-        self.kept.insert(seq, outcome.clone());
+    fn keep(&mut self, seq: Seq, outcome: &Dependency, tenant: Option<&TenantId>) -> Result<()> {
+        self.kept.insert(seq, (outcome.clone(), tenant.cloned()));
         Ok(())
     }
 
+    fn forget_kept(&mut self, tenant: &TenantId, limit: usize) -> Result<u64> {
+        let of_tenant = self.kept.iter().filter(|(_, (_, owner))| owner.as_ref() == Some(tenant));
+        let gone: Vec<Seq> = of_tenant.map(|(seq, _)| *seq).take(limit).collect();
+        for seq in &gone {
+            self.kept.remove(seq);
+        }
+        Ok(gone.len() as u64)
+    }
+
     fn kept(&mut self, seq: Seq) -> Result<Option<Dependency>> {
-        Ok(self.kept.get(&seq).cloned())
+        Ok(self.kept.get(&seq).map(|(outcome, _)| outcome.clone()))
+    }
+
+    fn put_untold(&mut self, seq: Seq, row: &UntoldRow) -> Result<()> {
+        self.untold.insert(seq, *row);
+        Ok(())
+    }
+
+    fn told(&mut self, seq: Seq) -> Result<()> {
+        self.untold.remove(&seq);
+        Ok(())
+    }
+
+    fn untold(&mut self) -> Result<Vec<(Seq, UntoldRow)>> {
+        Ok(self.untold.iter().map(|(seq, row)| (*seq, *row)).collect())
     }
 }
 

@@ -107,6 +107,35 @@ pub struct BlockedRow {
     pub run_at: Option<Timestamp>,
 }
 
+/// How a job that others wait for ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// Completed.
+    Completed,
+    /// Dead.
+    Dead,
+    /// Cancelled.
+    Cancelled,
+    /// It is not stored any more, and they have not been told how it ended, if it did.
+    Gone,
+    /// It was dead, which they have been told, and is not stored any more.
+    Purged,
+}
+
+impl End {
+    /// In the order of the numbers that rows keep.
+    pub const ALL: [Self; 5] = [Self::Completed, Self::Dead, Self::Cancelled, Self::Gone, Self::Purged];
+}
+
+/// A job that has ended, which those who wait for it have not been told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UntoldRow {
+    /// Its id.
+    pub id: JobId,
+    /// How it ended.
+    pub end: End,
+}
+
 /// The part of a job that changes. Most jobs never have one: it appears at the first retry, snooze, stall, progress,
 /// replaced payload or changed priority.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -423,7 +452,8 @@ pub trait FlowRows {
     fn count_children(&mut self, parent: Seq) -> Result<u32>;
     /// What a job waits, or waited, for, in order.
     fn parents(&mut self, child: Seq) -> Result<Vec<Seq>>;
-    /// Jobs with edges to others that are not finished, each with how many; and how many edges there are in all.
+    /// Jobs with edges to others that are not finished, or of whose end those who wait have yet to be told ([`End::Purged`] aside, of
+    /// which they have), each with how many; and how many edges there are in all.
     fn edges(&mut self) -> Result<(Vec<(Seq, u32)>, u64)>;
     /// Reads a blocked job.
     fn blocked(&mut self, seq: Seq) -> Result<Option<BlockedRow>>;
@@ -431,10 +461,18 @@ pub trait FlowRows {
     fn put_blocked(&mut self, seq: Seq, row: &BlockedRow) -> Result<()>;
     /// A job is not blocked any more.
     fn unblock(&mut self, seq: Seq) -> Result<()>;
-    /// Keeps what others need to know of a job that is about to be deleted.
-    fn keep(&mut self, seq: Seq, outcome: &Dependency) -> Result<()>;
+    /// Keeps what others need to know of a job that is about to be deleted, and whose it was.
+    fn keep(&mut self, seq: Seq, outcome: &Dependency, tenant: Option<&TenantId>) -> Result<()>;
+    /// Forgets up to `limit` of what was kept of a tenant's jobs. Returns how many.
+    fn forget_kept(&mut self, tenant: &TenantId, limit: usize) -> Result<u64>;
     /// What was kept of a job that was deleted.
     fn kept(&mut self, seq: Seq) -> Result<Option<Dependency>>;
+    /// A job has ended, which those who wait for it are told later.
+    fn put_untold(&mut self, seq: Seq, row: &UntoldRow) -> Result<()>;
+    /// They have been told.
+    fn told(&mut self, seq: Seq) -> Result<()>;
+    /// All that have ended and of whom others have yet to be told.
+    fn untold(&mut self) -> Result<Vec<(Seq, UntoldRow)>>;
 }
 
 /// Rows of names, settings, parks and limiter windows.

@@ -258,6 +258,23 @@ pub async fn recovered_together_a_flow_runs_in_its_order(w: &mut World) {
     }
 }
 
+/// A recovered job does not wait for what was dead when it was recovered, whatever becomes of that.
+pub async fn a_recovered_job_waits_only_for_what_was_not_finished(w: &mut World) {
+    let [dead, cancelled, open] = [w.add_one().await, w.add_one().await, w.add_one().await];
+    let child = add_after(w, &[dead, cancelled, open], OnDead::Wait).await;
+    kill_this(w, dead).await;
+    w.cancel(cancelled).await;
+    assert_eq!(w.state(child).await, State::Dead);
+    let (first, second) = (w.id(), w.id());
+    let again = w.recover(child, first).await;
+    assert_eq!(w.get(again).await.waits.map(|x| x.open), Some(1));
+    let revived = w.recover(dead, second).await;
+    finish_this(w, revived).await;
+    assert_eq!(w.state(again).await, State::Blocked, "the one that it waits for has not finished");
+    finish_this(w, open).await;
+    assert_eq!(w.state(again).await, State::Ready);
+}
+
 pub async fn a_delay_counts_after_the_dependencies(w: &mut World) {
     let parent = w.add_one().await;
     let mut late = after(w, &[parent], OnDead::Fail);
@@ -630,6 +647,123 @@ pub async fn a_full_queue_refuses_who_waits_for_nobody_any_more(w: &mut World) {
     w.enqueue(vec![lost, waiting]).await;
     assert_eq!(w.view("q").await.blocked, 1);
     refuses(w, vec![heedless]).await;
+}
+
+/// A flow that is too large for one commit is buried in several: until then it waits as before, also over restarts.
+pub async fn a_death_that_goes_far_is_told_in_portions(w: &mut World) {
+    const DEEP: usize = 450;
+    let root = w.add_one().await;
+    let mut last = root;
+    let chain = w.add_many(DEEP, |_, job| job.after = vec![std::mem::replace(&mut last, job.id)]).await;
+    let other = w.add_one().await;
+    let heedless = add_after(w, &[chain[DEEP - 1], other], OnDead::Ignore).await;
+    kill_this(w, root).await;
+    let buried = w.view("q").await.dead as usize;
+    assert!(buried > 10 && buried < DEEP, "{buried} of them in one commit");
+    assert_eq!(w.state(chain[DEEP - 1]).await, State::Blocked);
+    w.restart().await;
+    assert_eq!(w.view("q").await.dead as usize, buried, "a restart tells nobody");
+    // Who comes meanwhile waits for what nobody has been told of, and hears of it with the others.
+    let edge = chain[buried - 2];
+    assert_eq!(w.state(edge).await, State::Dead);
+    let late = add_after(w, &[edge], OnDead::Fail).await;
+    let patient = add_after(w, &[edge], OnDead::Wait).await;
+    finish_this(w, other).await;
+    for _ in 0..DEEP {
+        if w.view("q").await.blocked == 1 {
+            break;
+        }
+        assert!(w.claim(5).await.jobs.is_empty() || w.state(heedless).await != State::Blocked);
+        w.advance().await;
+        w.restart().await;
+    }
+    assert_eq!(w.state(late).await, State::Dead);
+    assert_eq!((w.state(patient).await, w.view("q").await.dead as usize), (State::Blocked, DEEP + 2));
+    let letter = w.get(chain[DEEP - 1]).await.dead.expect("a letter");
+    assert_eq!(letter.code, "DEPENDENCY_DEAD");
+    assert_ne!(w.state(heedless).await, State::Blocked, "it ran, and once");
+}
+
+/// Jobs that many wait for complete together: all are released, if not all at once.
+pub async fn a_release_that_is_too_wide_for_a_commit_goes_on_in_the_next(w: &mut World) {
+    let parents = w.add_many(3, |_, _| ()).await;
+    let most = limits::TELL_BATCH;
+    let children = w.add_many(most, |_, job| job.after = parents.clone()).await;
+    let claimed = w.claim(3).await;
+    let done = |job: &ClaimedJob| Settlement { ticket: job.ticket, outcome: Outcome::Complete(None) };
+    w.settle_all(claimed.jobs.iter().map(done).collect()).await;
+    assert_eq!(w.view("q").await.blocked as usize, most, "each waits for all three");
+    let late = add_after(w, &[parents[2]], OnDead::Fail).await;
+    assert_eq!(w.state(late).await, State::Blocked, "nobody has been told of it yet");
+    w.restart().await;
+    assert!(w.claim(1).await.jobs.is_empty());
+    w.advance().await;
+    let view = w.view("q").await;
+    assert_eq!((view.blocked, view.ready as usize), (0, most + 1));
+    assert_eq!(w.state(children[most - 1]).await, State::Ready);
+}
+
+/// A dead job of which nobody has been told can be recovered, purged and erased like others.
+pub async fn what_nobody_has_been_told_of_can_be_recovered_and_erased(w: &mut World) {
+    const DEEP: usize = 150;
+    let acme = Some(tenant("acme"));
+    let root = NewJob { tenant: acme.clone(), ..w.job() };
+    let root = w.add(root).await;
+    let mut last = root;
+    let of_acme = |_: usize, job: &mut NewJob| {
+        job.tenant = acme.clone();
+        job.after = vec![std::mem::replace(&mut last, job.id)];
+    };
+    let chain = w.add_many(DEEP, of_acme).await;
+    kill_this(w, root).await;
+    let buried = w.view("q").await.dead as usize;
+    let [edge, next] = [chain[buried - 2], chain[buried - 1]];
+    assert_eq!((w.state(edge).await, w.state(next).await), (State::Dead, State::Blocked));
+    let patient = add_after(w, &[edge], OnDead::Wait).await;
+    let heedless = add_after(w, &[edge], OnDead::Ignore).await;
+    let failing = add_after(w, &[edge], OnDead::Fail).await;
+    let new_id = w.id();
+    let again = w.recover(edge, new_id).await;
+    let of_new = add_after(w, &[edge], OnDead::Fail).await;
+    w.restart().await;
+    let erase = Erase { tenant: tenant("acme"), after: Seq(0), scan: 10_000, now: w.now };
+    w.store().erase(erase).await.expect("erased");
+    for _ in 0..10 {
+        w.advance().await;
+    }
+    for id in [patient, failing, of_new] {
+        assert_eq!(w.get(id).await.dead.map(|d| d.code), Some("DEPENDENCY_GONE".into()));
+    }
+    assert_eq!(w.state(heedless).await, State::Ready);
+    assert_eq!(w.store().get(again).await.expect("answered"), None);
+    w.restart().await;
+    finish_this(w, heedless).await;
+}
+
+/// Erasing a tenant takes what was kept of its jobs for others, too.
+pub async fn erasing_a_tenant_takes_the_results_that_were_kept(w: &mut World) {
+    w.queue("q", |s| s.retention.count = 0).await;
+    let jobs = w.add_many(2, |i, job| job.tenant = Some(tenant(["acme", "other"][i]))).await;
+    let open = w.add_one().await;
+    let reader = add_after(w, &[jobs[0], jobs[1], open], OnDead::Fail).await;
+    for id in &jobs {
+        let job = claim_this(w, *id).await;
+        w.settle(job.ticket, Outcome::Complete(Some(json("\"a secret\"")))).await;
+    }
+    w.store().prune(100, w.now).await.expect("pruned");
+    let seen = async |w: &World| {
+        let page = w.store().dependencies(reader, None, 0, 5).await.expect("answered");
+        page.jobs.into_iter().filter(|d| d.result.is_some()).map(|d| d.id).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(w).await, jobs);
+    w.restart().await;
+    for _ in 0..2 {
+        let erase = Erase { tenant: tenant("acme"), after: Seq(0), scan: 1, now: w.now };
+        w.store().erase(erase).await.expect("erased");
+    }
+    assert_eq!(seen(w).await, [jobs[1]], "and nothing of others");
+    finish_this(w, open).await;
+    finish_this(w, reader).await;
 }
 
 pub async fn a_large_batch_of_completions_releases_all_that_waited(w: &mut World) {

@@ -16,7 +16,7 @@ use tidegate_store::memory::MemoryRows;
 use tidegate_store::rows::{
     BlockedRow, ClaimRows, DoneRow, FlowRows, JobRow, JobRows, KindId, LeaseRow, LookUps, NameRows, Names,
     Reads, Scanned, ScheduleId, ScheduleRow, ScheduleRows, StateRow, TenantNo, TimeRows, UniqueRow,
-    VersionRows,
+    UntoldRow, VersionRows,
 };
 
 use crate::kit::START;
@@ -353,8 +353,25 @@ impl FlowRows for FarRows {
         self.write().rows.unblock(seq)
     }
 
-    fn keep(&mut self, seq: Seq, outcome: &Dependency) -> Result<()> {
-        self.write().rows.keep(seq, outcome)
+    fn keep(&mut self, seq: Seq, outcome: &Dependency, tenant: Option<&TenantId>) -> Result<()> {
+        self.write().rows.keep(seq, outcome, tenant)
+    }
+
+    fn forget_kept(&mut self, tenant: &TenantId, limit: usize) -> Result<u64> {
+        drop(self.read(&[]));
+        self.write().rows.forget_kept(tenant, limit)
+    }
+
+    fn put_untold(&mut self, seq: Seq, row: &UntoldRow) -> Result<()> {
+        self.write().rows.put_untold(seq, row)
+    }
+
+    fn told(&mut self, seq: Seq) -> Result<()> {
+        self.write().rows.told(seq)
+    }
+
+    fn untold(&mut self) -> Result<Vec<(Seq, UntoldRow)>> {
+        self.read(&[]).rows.untold()
     }
 
     fn kept(&mut self, seq: Seq) -> Result<Option<Dependency>> {

@@ -14,7 +14,7 @@ use tidegate_store::machine::Position;
 use tidegate_store::memory::MemoryRows;
 use tidegate_store::rows::{
     BlockedRow, ClaimRows, DoneRow, FlowRows, JobRow, JobRows, KindId, LeaseRow, NameRows, Names, Scanned,
-    ScheduleId, ScheduleRow, ScheduleRows, StateRow, TenantNo, TimeRows, UniqueRow, VersionRows,
+    ScheduleId, ScheduleRow, ScheduleRows, StateRow, TenantNo, TimeRows, UniqueRow, UntoldRow, VersionRows,
 };
 
 /// Rows of the world. Clones are the same rows.
@@ -293,8 +293,24 @@ impl FlowRows for SharedRows {
         self.lock().rows.unblock(seq)
     }
 
-    fn keep(&mut self, seq: Seq, outcome: &Dependency) -> Result<()> {
-        self.lock().rows.keep(seq, outcome)
+    fn keep(&mut self, seq: Seq, outcome: &Dependency, tenant: Option<&TenantId>) -> Result<()> {
+        self.lock().rows.keep(seq, outcome, tenant)
+    }
+
+    fn forget_kept(&mut self, tenant: &TenantId, limit: usize) -> Result<u64> {
+        self.lock().rows.forget_kept(tenant, limit)
+    }
+
+    fn put_untold(&mut self, seq: Seq, row: &UntoldRow) -> Result<()> {
+        self.lock().rows.put_untold(seq, row)
+    }
+
+    fn told(&mut self, seq: Seq) -> Result<()> {
+        self.lock().rows.told(seq)
+    }
+
+    fn untold(&mut self) -> Result<Vec<(Seq, UntoldRow)>> {
+        self.lock().rows.untold()
     }
 
     fn kept(&mut self, seq: Seq) -> Result<Option<Dependency>> {

@@ -1,5 +1,8 @@
--- Stored jobs that are not finished and have edges to others, with how many; read once at start. No params.
+-- Jobs that are not finished, or of whose end somebody has yet to be told (4: they know that it was dead), and have edges to
+-- others, with how many; read once at start. No params.
 SELECT e.parent, count(*) FROM tidegate.edges AS e
-WHERE NOT EXISTS (SELECT 1 FROM tidegate.done AS d WHERE d.seq = e.parent)
-  AND EXISTS (SELECT 1 FROM tidegate.jobs AS j WHERE j.seq = e.parent)
+LEFT JOIN tidegate.untold AS u ON u.seq = e.parent
+WHERE CASE WHEN u.seq IS NOT NULL THEN u.ending <> 4
+      ELSE NOT EXISTS (SELECT 1 FROM tidegate.done AS d WHERE d.seq = e.parent)
+       AND EXISTS (SELECT 1 FROM tidegate.jobs AS j WHERE j.seq = e.parent) END
 GROUP BY e.parent

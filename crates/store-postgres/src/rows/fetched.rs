@@ -112,7 +112,7 @@ impl Fetched {
         for seq in sent.swept {
             self.kept.forget(&seq);
         }
-        for (seq, outcome) in sent.kept {
+        for (seq, (outcome, _)) in sent.kept {
             self.kept.put(seq, Some(outcome));
         }
         for seq in gone {

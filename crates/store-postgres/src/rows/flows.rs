@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use tidegate_core::ids::Seq;
+use tidegate_core::ids::{JobId, Seq, TenantId};
 use tidegate_core::job::{Dependency, OnDead};
 use tidegate_core::time::Timestamp;
 use tidegate_store::Result;
-use tidegate_store::rows::{BlockedRow, FlowRows, JobRows as _, Reads};
+use tidegate_store::rows::{BlockedRow, End, FlowRows, JobRows as _, Reads, UntoldRow};
 use tokio_postgres::Row;
 
+use super::fetched::Known;
 use super::{PgRows, column, unsigned};
 use crate::error::corrupt;
 use crate::statements::Sql;
@@ -102,14 +103,36 @@ impl FlowRows for PgRows {
         Ok(())
     }
 
-    fn keep(&mut self, seq: Seq, outcome: &Dependency) -> Result<()> {
-        self.gathered.kept.insert(seq, outcome.clone());
+    fn keep(&mut self, seq: Seq, outcome: &Dependency, tenant: Option<&TenantId>) -> Result<()> {
+        self.gathered.kept.insert(seq, (outcome.clone(), tenant.cloned()));
         Ok(())
+    }
+
+    fn forget_kept(&mut self, tenant: &TenantId, limit: usize) -> Result<u64> {
+        self.send_gathered()?;
+        self.fetched.kept = Known::default();
+        let (tenant, limit) = (tenant.as_str(), limit as i64);
+        self.runtime.block_on(self.link.execute(Sql::KeptForget, &[&tenant, &limit]))
+    }
+
+    fn put_untold(&mut self, seq: Seq, row: &UntoldRow) -> Result<()> {
+        self.gathered.untold.insert(seq, Some(*row));
+        Ok(())
+    }
+
+    fn told(&mut self, seq: Seq) -> Result<()> {
+        self.gathered.untold.insert(seq, None);
+        Ok(())
+    }
+
+    fn untold(&mut self) -> Result<Vec<(Seq, UntoldRow)>> {
+        self.send_gathered()?;
+        self.query(Sql::UntoldAll, &[])?.iter().map(read_untold).collect()
     }
 
     fn kept(&mut self, seq: Seq) -> Result<Option<Dependency>> {
         if let Some(outcome) = self.gathered.kept.get(&seq) {
-            return Ok(Some(outcome.clone()));
+            return Ok(Some(outcome.0.clone()));
         }
         if self.fetched.kept.get(&seq).is_none() {
             let rows = self.query(Sql::KeptGet, &[&seq.0])?;
@@ -136,6 +159,13 @@ pub(super) fn read_blocked(row: &Row) -> Result<(Seq, BlockedRow)> {
         on_dead: on_dead.ok_or_else(|| corrupt("a blocked job", format!("its rule is {code}")))?,
     };
     Ok((Seq(column(row, 0)?), blocked))
+}
+
+fn read_untold(row: &Row) -> Result<(Seq, UntoldRow)> {
+    let code: i16 = column(row, 2)?;
+    let end = usize::try_from(code).ok().and_then(|code| End::ALL.get(code).copied());
+    let end = end.ok_or_else(|| corrupt("an end", format!("it is {code}")))?;
+    Ok((Seq(column(row, 0)?), UntoldRow { id: JobId::from_uuid(column(row, 1)?), end }))
 }
 
 pub(super) fn read_count(row: &Row) -> Result<(Seq, u32)> {

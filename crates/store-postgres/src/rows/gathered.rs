@@ -11,6 +11,7 @@ use tidegate_core::schedule::{ScheduleState, TickEntry};
 use tidegate_core::time::Timestamp;
 use tidegate_store::rows::{
     BlockedRow, DoneRow, JobRow, KindId, LeaseRow, ScheduleId, ScheduleRow, StateRow, TenantNo, UniqueRow,
+    UntoldRow,
 };
 
 /// A write that keeps its place among the others of its kind.
@@ -66,7 +67,9 @@ pub(crate) struct Gathered {
     pub(super) swept: BTreeSet<Seq>,
     /// `None`: not blocked any more.
     pub(super) blocked: BTreeMap<Seq, Option<BlockedRow>>,
-    pub(super) kept: BTreeMap<Seq, Dependency>,
+    pub(super) kept: BTreeMap<Seq, (Dependency, Option<TenantId>)>,
+    /// `None`: told.
+    pub(super) untold: BTreeMap<Seq, Option<UntoldRow>>,
 }
 
 impl Gathered {
@@ -95,6 +98,7 @@ impl Gathered {
             && self.swept.is_empty()
             && self.blocked.is_empty()
             && self.kept.is_empty()
+            && self.untold.is_empty()
     }
 
     pub(super) fn new_job(&self, seq: Seq) -> Option<&JobRow> {

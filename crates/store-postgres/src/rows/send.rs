@@ -1,7 +1,7 @@
 //! From gathered writes to statements: one for each table and kind of write, all sent without waiting.
 
 use serde::Serialize;
-use tidegate_core::ids::ConnectorName;
+use tidegate_core::ids::{ConnectorName, TenantId};
 use tidegate_core::job::State;
 use tidegate_core::payload::Payload;
 use tidegate_core::registry::Outcome;
@@ -264,10 +264,24 @@ impl Gathered {
         if !self.kept.is_empty() {
             let seqs: Vec<i64> = self.kept.keys().map(|seq| seq.0).collect();
             let mut bodies = Vec::with_capacity(seqs.len());
-            for outcome in self.kept.values() {
+            for (outcome, _) in self.kept.values() {
                 bodies.push(json("a dependency", outcome)?);
             }
-            send!(link, requests, Sql::KeptPut, seqs, bodies);
+            let tenants: Vec<Option<&str>> =
+                self.kept.values().map(|(_, tenant)| tenant.as_ref().map(TenantId::as_str)).collect();
+            send!(link, requests, Sql::KeptPut, seqs, bodies, tenants);
+        }
+        let untold: Vec<_> = self.untold.iter().filter_map(|(seq, row)| Some((seq, (*row)?))).collect();
+        if !untold.is_empty() {
+            let seqs: Vec<i64> = untold.iter().map(|(seq, _)| seq.0).collect();
+            let ids: Vec<Uuid> = untold.iter().map(|(_, row)| row.id.uuid()).collect();
+            let ends: Vec<i16> = untold.iter().map(|(_, row)| row.end as i16).collect();
+            send!(link, requests, Sql::UntoldPut, seqs, ids, ends);
+        }
+        let told: Vec<i64> =
+            self.untold.iter().filter(|(_, row)| row.is_none()).map(|(seq, _)| seq.0).collect();
+        if !told.is_empty() {
+            send!(link, requests, Sql::UntoldDelete, told);
         }
         if !self.swept.is_empty() {
             let seqs: Vec<i64> = self.swept.iter().map(|seq| seq.0).collect();

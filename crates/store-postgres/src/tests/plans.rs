@@ -43,6 +43,8 @@ const HOT: &[(Sql, &str, &str)] = &[
     (Sql::BlockedGet, "'{1,5}', '{3,5}'", "blocked_pkey"),
     (Sql::BlockedDelete, "'{1,5}', '{3,5}'", "blocked_pkey"),
     (Sql::KeptGet, "1", "kept_pkey"),
+    (Sql::KeptForget, "'t7', 10", "kept_of_tenant"),
+    (Sql::UntoldDelete, "'{1,2}'", "untold_pkey"),
     (Sql::KeptSweep, "'{1,2}'", "kept_pkey"),
     (Sql::InboxLook, "0, 500", "inbox_pkey"),
     (Sql::InboxTake, "'{1,2}', '{1,2}'", "inbox_pkey"),
@@ -69,8 +71,9 @@ const FILL: &str = "
     INSERT INTO tidegate.inbox (xid, job) SELECT n::text::xid8, '{}' FROM generate_series(1, 20000) AS n;
     INSERT INTO tidegate.edges (parent, child) SELECT n, n + 1 FROM generate_series(1, 20000) AS n;
     INSERT INTO tidegate.blocked (seq, open, on_dead) SELECT n, 1, 0 FROM generate_series(1, 20000) AS n;
-    INSERT INTO tidegate.kept (seq, body) SELECT n, '{}' FROM generate_series(1, 20000) AS n;
-    ANALYZE tidegate.edges, tidegate.blocked, tidegate.kept, tidegate.log, tidegate.jobs, tidegate.job_state, tidegate.done, tidegate.delayed, tidegate.leases,
+    INSERT INTO tidegate.kept (seq, body, tenant) SELECT n, '{}', 't' || n FROM generate_series(1, 20000) AS n;
+    INSERT INTO tidegate.untold (seq, id, ending) SELECT n, gen_random_uuid(), 1 FROM generate_series(1, 20000) AS n;
+    ANALYZE tidegate.untold, tidegate.edges, tidegate.blocked, tidegate.kept, tidegate.log, tidegate.jobs, tidegate.job_state, tidegate.done, tidegate.delayed, tidegate.leases,
         tidegate.uniques, tidegate.inbox, tidegate.schedules, tidegate.schedule_ticks";
 
 #[tokio::test]

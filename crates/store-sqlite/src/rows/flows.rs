@@ -1,12 +1,13 @@
 //! Jobs that wait for other jobs.
 
 use rusqlite::{OptionalExtension, Row, params};
-use tidegate_core::ids::Seq;
+use tidegate_core::ids::{JobId, Seq, TenantId};
 use tidegate_core::job::{Dependency, OnDead};
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 use tidegate_store::Result;
-use tidegate_store::rows::{BlockedRow, FlowRows};
+use tidegate_store::rows::{BlockedRow, End, FlowRows, UntoldRow};
+use uuid::Uuid;
 
 use super::{SqliteRows, sql};
 use crate::error::{OrStore, corrupt};
@@ -70,11 +71,36 @@ impl FlowRows for SqliteRows {
         self.run(sql!("blocked/delete"), &[seq.0])
     }
 
-    fn keep(&mut self, seq: Seq, outcome: &Dependency) -> Result<()> {
+    fn keep(&mut self, seq: Seq, outcome: &Dependency, tenant: Option<&TenantId>) -> Result<()> {
         let body = serde_json::to_string(outcome).map_err(|e| corrupt("a dependency", e))?;
         let mut statement = self.conn.prepare_cached(sql!("kept/put")).or_store()?;
-        statement.execute(params![seq.0, body]).or_store()?;
+        statement.execute(params![seq.0, body, tenant.map(TenantId::as_str)]).or_store()?;
         Ok(())
+    }
+
+    fn forget_kept(&mut self, tenant: &TenantId, limit: usize) -> Result<u64> {
+        let mut statement = self.conn.prepare_cached(sql!("kept/forget")).or_store()?;
+        Ok(statement.execute(params![tenant.as_str(), limit as i64]).or_store()? as u64)
+    }
+
+    fn put_untold(&mut self, seq: Seq, row: &UntoldRow) -> Result<()> {
+        let mut statement = self.conn.prepare_cached(sql!("untold/put")).or_store()?;
+        statement.execute(params![seq.0, row.id.uuid().as_bytes(), row.end as i64]).or_store()?;
+        Ok(())
+    }
+
+    fn told(&mut self, seq: Seq) -> Result<()> {
+        self.run(sql!("untold/delete"), &[seq.0])
+    }
+
+    fn untold(&mut self) -> Result<Vec<(Seq, UntoldRow)>> {
+        let mut statement = self.conn.prepare(sql!("untold/all")).or_store()?;
+        let mut rows = statement.query([]).or_store()?;
+        let mut all = vec![];
+        while let Some(row) = rows.next().or_store()? {
+            all.push(read_untold(row)?);
+        }
+        Ok(all)
     }
 
     fn kept(&mut self, seq: Seq) -> Result<Option<Dependency>> {
@@ -96,6 +122,13 @@ impl SqliteRows {
         let found = statement.query_map([of.0], |row| row.get(0).map(Seq));
         found.and_then(Iterator::collect).or_store()
     }
+}
+
+fn read_untold(row: &Row<'_>) -> Result<(Seq, UntoldRow)> {
+    let (id, code): ([u8; 16], i64) = (row.get(1).or_store()?, row.get(2).or_store()?);
+    let end = usize::try_from(code).ok().and_then(|code| End::ALL.get(code).copied());
+    let end = end.ok_or_else(|| corrupt("an end", format!("it is {code}")))?;
+    Ok((Seq(row.get(0).or_store()?), UntoldRow { id: JobId::from_uuid(Uuid::from_bytes(id)), end }))
 }
 
 fn read_blocked(row: &Row<'_>) -> Result<BlockedRow> {

@@ -20,7 +20,7 @@ use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::schedule::{ScheduleSpec, ScheduleState};
 use tidegate_core::time::Timestamp;
 
-use crate::rows::{KindId, ScheduleId, TenantNo};
+use crate::rows::{KindId, ScheduleId, TenantNo, UntoldRow};
 use crate::{Error, Result};
 
 /// One change of a machine's memory.
@@ -167,6 +167,13 @@ pub enum Change {
         seq: Seq,
         /// The lane it was enqueued to.
         lane: LaneId,
+    },
+    /// A job has ended, of which those who wait for it are told later.
+    Untold {
+        /// The job.
+        seq: Seq,
+        /// How it ended.
+        row: UntoldRow,
     },
 }
 
@@ -481,6 +488,7 @@ mod tests {
             Change::Policies(_) => 39,
             Change::Version(_) => 40,
             Change::Finished { .. } => 41,
+            Change::Untold { .. } => 42,
         }
     }
 
@@ -561,6 +569,7 @@ mod tests {
             Change::Policies(Box::new(PoliciesSet(policies))),
             Change::Version(7),
             Change::Finished { seq, lane },
+            Change::Untold { seq, row: UntoldRow { id, end: crate::rows::End::Gone } },
         ]
     }
 

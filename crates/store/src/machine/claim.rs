@@ -237,8 +237,12 @@ impl<R: Rows> Machine<R> {
         let due =
             known.next_due.filter(|_| any(|m, id| m.memory.counts.get(&id).is_some_and(|c| c.scheduled > 0)));
         let expiry = known.leases.next_expiry().filter(|_| any(|m, id| m.memory.lanes.running_count(id) > 0));
+        let more = (!known.untold.is_empty()).then_some(self.last_now);
         let drained = self.draining.values().map(|d| d.until).filter(|t| *t > self.last_now).min();
-        [known.lanes.next_wakeup(queues, self.last_now), due, expiry, drained].into_iter().flatten().min()
+        [known.lanes.next_wakeup(queues, self.last_now), due, expiry, drained, more]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Extends leases.

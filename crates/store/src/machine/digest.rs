@@ -12,7 +12,7 @@ use tidegate_core::time::Timestamp;
 
 use super::Machine;
 use super::timetable::Scheduled;
-use crate::rows::{KindId, Rows, ScheduleId, TenantNo};
+use crate::rows::{KindId, Rows, ScheduleId, TenantNo, UntoldRow};
 
 /// Sets and counts of a machine, in order. Machines that followed the same changes have the same digest, and so has one
 /// that was rebuilt from their rows. Virtual times, ages and rates are not in it: a rebuild begins them anew.
@@ -32,6 +32,7 @@ pub struct Digest {
     next_tick: Option<(Timestamp, ScheduleId)>,
     dependents: BTreeMap<Seq, u32>,
     edges: u64,
+    untold: BTreeMap<Seq, UntoldRow>,
     /// Without their order: a mark can bear the time of its caller, a moment before the change.
     finished: BTreeMap<KindId, BTreeSet<Seq>>,
 }
@@ -123,6 +124,7 @@ impl<R: Rows> Machine<R> {
             next_tick: known.timetable.next(),
             dependents: known.dependents.iter().map(|(seq, n)| (*seq, *n)).collect(),
             edges: known.edges,
+            untold: known.untold.clone(),
             finished: known
                 .finished
                 .iter()

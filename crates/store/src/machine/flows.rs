@@ -4,7 +4,8 @@
 //! are not finished and that others wait for, so a job that nobody waits for is finished as if there were no edges at all.
 //!
 //! Who is finished is gathered while an operation goes on, and those who wait are told at its end, in the same commit: all
-//! completions of a batch together, level by level where death goes on from one to the next.
+//! completions of a batch together, level by level where death goes on from one to the next. What is too much for one commit is
+//! kept (`untold`) and told by the next ones; to those who wait, and to whoever comes to wait meanwhile, it is not finished until then.
 
 use std::collections::BTreeMap;
 
@@ -18,23 +19,15 @@ use tidegate_core::time::Timestamp;
 
 use super::{Change, Face, Machine, Place};
 use crate::params::Dependencies;
-use crate::rows::{BlockedRow, DoneRow, JobRow, Reads, Rows, StateRow};
+pub(super) use crate::rows::End;
+use crate::rows::{BlockedRow, DoneRow, JobRow, Reads, Rows, StateRow, UntoldRow};
 use crate::{Error, Result};
+
+/// What a further level of a flow counts for, as if it had so many edges: it takes some ways to the rows, however few it has.
+const LEVEL: usize = 100;
 
 /// Some of the open dependencies that `why` names.
 const NAMED: usize = 3;
-
-/// How a job that others wait for ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    Completed,
-    Dead,
-    Cancelled,
-    /// It is not stored any more, and was not finished.
-    Gone,
-    /// It was dead, which they have been told, and is not stored any more.
-    Purged,
-}
 
 impl End {
     pub(super) fn of(state: State) -> Option<Self> {
@@ -91,36 +84,87 @@ impl<R: Rows> Machine<R> {
         }
     }
 
-    /// Tells those who wait for what was finished in this operation: releases them, or lets them die.
+    /// Tells those who wait for what was finished in this operation: releases them, or lets them die. A flow can be of any size and depth, a
+    /// commit cannot: who is left is told by the next ones. Until then they wait as before, whatever has become of the other.
     pub(super) fn tell_dependents(&mut self, now: Timestamp) -> Result<()> {
-        while !self.ended.is_empty() {
-            let ended = std::mem::take(&mut self.ended);
-            let told = self.gather_told(&ended)?;
-            self.hint_told(told.keys().copied())?;
-            let mut dying = vec![];
-            for (child, ends) in told {
-                // Whoever is not blocked any more has been cancelled or is dead.
-                let Some(mut row) = self.rows.blocked(child)? else { continue };
-                let verdict = |e: &&Ended| e.end.verdict(row.on_dead);
-                if let Some(cause) = ends.iter().find(|e| verdict(e) == Verdict::Fatal) {
-                    dying.push((child, *cause));
-                    continue;
-                }
-                let closed = ends.iter().filter(|e| verdict(e) == Verdict::Satisfied).count() as u32;
-                if closed == 0 {
-                    continue;
-                }
-                row.open = row.open.checked_sub(closed).ok_or_else(|| miscounted(child))?;
-                if row.open == 0 {
-                    self.release(child, row, now)?;
-                } else {
-                    self.rows.put_blocked(child, &row)?;
-                }
+        let mut room = limits::TELL_BATCH;
+        while !self.ended.is_empty() && room > 0 {
+            let mut ended = std::mem::take(&mut self.ended);
+            let later = ended.split_off(self.portion(&ended, &mut room)?);
+            self.tell(&ended, now)?;
+            if !later.is_empty() {
+                let deeper = std::mem::replace(&mut self.ended, later);
+                self.ended.extend(deeper);
+                break;
             }
-            self.hint_rows(dying.iter().map(|(seq, _)| *seq), super::hints::Need::JobAndState)?;
-            for (child, cause) in dying {
-                self.bury_blocked(child, cause.id, cause.end, now)?;
+        }
+        for Ended { seq, id, end } in std::mem::take(&mut self.ended) {
+            let row = UntoldRow { id, end };
+            if self.memory.untold.get(&seq) != Some(&row) {
+                self.rows.put_untold(seq, &row)?;
+                self.change(Change::Untold { seq, row })?;
             }
+        }
+        Ok(())
+    }
+
+    /// Tells, after what was finished in this operation, of what earlier ones have left.
+    pub(super) fn tell_more(&mut self, now: Timestamp) -> Result<()> {
+        if !self.memory.untold.is_empty() {
+            let left = self.memory.untold.iter().take(limits::TELL_BATCH);
+            self.ended.extend(left.map(|(seq, row)| Ended { seq: *seq, id: row.id, end: row.end }));
+        }
+        self.tell_dependents(now)
+    }
+
+    /// How many of these can be told of now. Those who wait for one are told together.
+    fn portion(&mut self, ended: &[Ended], room: &mut usize) -> Result<usize> {
+        let before = *room;
+        if R::PREFETCHES {
+            let unknown = |e: &&Ended| !self.memory.dependents.contains_key(&e.seq);
+            let counts = ended.iter().filter(unknown).map(|e| e.seq).take(*room).collect();
+            self.hint(&Reads { counts, ..Reads::default() })?;
+        }
+        let mut n = 0;
+        while let Some(one) = ended.get(n).filter(|_| *room > 0) {
+            let edges = match self.memory.dependents.get(&one.seq) {
+                Some(edges) => *edges,
+                None => self.rows.count_children(one.seq)?,
+            };
+            *room = room.saturating_sub((edges as usize).max(1));
+            n += 1;
+        }
+        *room = (*room).min(before.saturating_sub(LEVEL));
+        Ok(n)
+    }
+
+    /// Tells all who wait for these.
+    fn tell(&mut self, ended: &[Ended], now: Timestamp) -> Result<()> {
+        let told = self.gather_told(ended)?;
+        self.hint_told(told.keys().copied())?;
+        let mut dying = vec![];
+        for (child, ends) in told {
+            // Whoever is not blocked any more has been cancelled or is dead.
+            let Some(mut row) = self.rows.blocked(child)? else { continue };
+            let verdict = |e: &&Ended| e.end.verdict(row.on_dead);
+            if let Some(cause) = ends.iter().find(|e| verdict(e) == Verdict::Fatal) {
+                dying.push((child, *cause));
+                continue;
+            }
+            let closed = ends.iter().filter(|e| verdict(e) == Verdict::Satisfied).count() as u32;
+            if closed == 0 {
+                continue;
+            }
+            row.open = row.open.checked_sub(closed).ok_or_else(|| miscounted(child))?;
+            if row.open == 0 {
+                self.release(child, row, now)?;
+            } else {
+                self.rows.put_blocked(child, &row)?;
+            }
+        }
+        self.hint_rows(dying.iter().map(|(seq, _)| *seq), super::hints::Need::JobAndState)?;
+        for (child, cause) in dying {
+            self.bury_blocked(child, cause.id, cause.end, now)?;
         }
         Ok(())
     }
@@ -136,7 +180,11 @@ impl<R: Rows> Machine<R> {
             for child in self.rows.children(one.seq)? {
                 told.entry(child).or_default().push(*one);
             }
-            if self.memory.dependents.contains_key(&one.seq) {
+            let untold = self.memory.untold.contains_key(&one.seq);
+            if untold {
+                self.rows.told(one.seq)?;
+            }
+            if untold || self.memory.dependents.contains_key(&one.seq) {
                 self.change(Change::Told(one.seq))?;
             }
         }
@@ -265,7 +313,8 @@ impl<R: Rows> Machine<R> {
         if !erased && finished.is_some() && self.is_needed(&children)? {
             let row = self.rows.job(seq)?.ok_or_else(|| Error::internal("a job is missing"))?;
             let outcome = self.outcome(seq, &row)?;
-            self.rows.keep(seq, &outcome)?;
+            let owner = row.tenant.and_then(|no| self.memory.names.tenant(no));
+            self.rows.keep(seq, &outcome, owner)?;
         }
         let parents = self.rows.parents(seq)?;
         if !parents.is_empty() {
@@ -301,6 +350,8 @@ impl<R: Rows> Machine<R> {
             return Ok(());
         }
         let row = self.rows.job(seq)?.ok_or_else(|| Error::internal("a job is missing"))?;
+        // They have not even been told that it is dead.
+        let end = if self.memory.untold.contains_key(&seq) { End::Gone } else { end };
         self.ended.push(Ended { seq, id: row.id, end });
         Ok(())
     }
@@ -423,15 +474,19 @@ impl<R: Rows> Machine<R> {
         if self.memory.edges == 0 {
             return Ok(());
         }
-        let mut parents = vec![];
+        let mut moved = 0;
         for child in self.rows.children(dead)? {
             let waits = self.rows.blocked(child)?.is_some_and(|row| row.on_dead == OnDead::Wait);
             if waits {
                 self.rows.move_edge(dead, new, child)?;
-                parents.push(new);
+                moved += 1;
             }
         }
-        if parents.is_empty() { Ok(()) } else { self.change(Change::Linked { parents, edges: 0 }) }
+        if moved == 0 {
+            return Ok(());
+        }
+        self.change(Change::Unlinked { parents: vec![dead; moved] })?;
+        self.change(Change::Linked { parents: vec![new; moved], edges: moved as u64 })
     }
 }
 

@@ -8,7 +8,7 @@ mod finished;
 mod jobs;
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Deref;
 
 use tidegate_core::ids::{Seq, TenantId};
@@ -25,7 +25,7 @@ use super::names::NameBook;
 use super::timetable::Timetable;
 use crate::feed::{Happened, JobEvent};
 use crate::meter::{Meter, Seen, SeenWhat};
-use crate::rows::{KindId, ScheduleId, TenantNo};
+use crate::rows::{KindId, ScheduleId, TenantNo, UntoldRow};
 use crate::{Error, Result};
 
 /// What a machine knows without looking at its rows.
@@ -49,8 +49,10 @@ pub(super) struct Known {
     pub(super) next_seq: i64,
     pub(super) next_lease: i64,
     pub(super) next_due: Option<Timestamp>,
-    /// Jobs that are not finished and that others wait for, with how many edges.
+    /// Jobs that others wait for, not finished or with those yet to be told, with how many edges.
     pub(super) dependents: HashMap<Seq, u32>,
+    /// Jobs that have ended, of whom those who wait have yet to be told.
+    pub(super) untold: BTreeMap<Seq, UntoldRow>,
     /// Edges in all: where there are none, nobody looks for any.
     pub(super) edges: u64,
 }
@@ -313,7 +315,13 @@ impl Memory {
                 }
             }
             Change::Told(seq) => {
-                must(known.dependents.remove(seq).is_some(), "nobody waits for a job")?;
+                let (waited, untold) = (known.dependents.remove(seq), known.untold.remove(seq));
+                must(waited.is_some() || untold.is_some(), "nobody waits for a job")?;
+            }
+            Change::Untold { seq, row } => {
+                known.untold.insert(*seq, *row);
+                // Whoever looks at what is due tells the next.
+                self.signals.work = true;
             }
             Change::Unblocked { place, later } => {
                 let queue = known.queue_of(place.lane)?;

@@ -143,9 +143,13 @@ impl<R: Rows> Machine<R> {
         self.memory.leases.running(ticket.seq).is_some_and(|running| running.lease == ticket.lease)
     }
 
-    /// Whether time alone has something to do by now: jobs that are due, leases that have ended, ticks of schedules.
+    /// Whether time alone has something to do by now: jobs that are due, leases that have ended, ticks of schedules, those who have
+    /// yet to be told that what they wait for has ended.
     pub fn has_something_due(&self, now: Timestamp) -> bool {
         let tick = self.memory.timetable.next().map(|(at, _)| at);
+        if !self.memory.untold.is_empty() {
+            return true;
+        }
         [self.memory.next_due, self.memory.leases.next_expiry(), tick]
             .into_iter()
             .flatten()

@@ -325,11 +325,20 @@ impl<R: Rows> Machine<R> {
 
     /// How a stored job ended, if it did, and what it was recovered as.
     fn end_of(&mut self, seq: Seq) -> Result<Option<(End, Option<JobId>)>> {
-        if self.memory.dependents.contains_key(&seq) || self.memory.leases.running(seq).is_some() {
+        let untold = self.memory.untold.contains_key(&seq);
+        let waited_for = self.memory.dependents.contains_key(&seq) && !untold;
+        if waited_for || self.memory.leases.running(seq).is_some() {
             return Ok(None);
         }
         let Some(done) = self.rows.done(seq)? else { return Ok(None) };
         let recovered = done.letter.and_then(|letter| letter.recovered_as);
+        if untold {
+            // Others have yet to be told: whoever comes now waits with them, unless it goes on as another job.
+            let goes_on = recovered.map_or(Ok(None), |id| self.rows.find_job(id))?;
+            if goes_on.is_none() {
+                return Ok(None);
+            }
+        }
         Ok(End::of(done.state).map(|end| (end, recovered)))
     }
 
@@ -340,7 +349,13 @@ impl<R: Rows> Machine<R> {
         if self.memory.edges > 0 {
             for parent in self.rows.parents(dead)? {
                 if let Some(row) = self.rows.job(parent)? {
-                    nodes.push(self.line(row.id, parent)?);
+                    let node = self.line(row.id, parent)?;
+                    let untold =
+                        node.seq.and_then(|seq| self.memory.untold.get(&seq)).map(|untold| untold.end);
+                    // No edge either: what becomes of that one later is no matter of this one.
+                    if untold.or(node.end).is_none_or(|end| end == End::Completed) {
+                        nodes.push(node);
+                    }
                 } else if let Some(kept) = self.rows.kept(parent)? {
                     // Pruned, but its result is still to be seen.
                     nodes.push(Node { id: kept.id, seq: Some(parent), end: End::of(kept.state) });

@@ -40,6 +40,7 @@ impl<R: Rows> Machine<R> {
             next_lease,
             next_due,
             dependents: HashMap::new(),
+            untold: BTreeMap::new(),
             edges: 0,
         };
         restore_names(&mut known, &mut rows, names)?;
@@ -50,6 +51,7 @@ impl<R: Rows> Machine<R> {
         let (dependents, edges) = rows.edges()?;
         known.dependents.extend(dependents);
         known.edges = edges;
+        known.untold.extend(rows.untold()?);
         Ok(Self {
             rows,
             memory: Memory::new(known),

@@ -16,7 +16,7 @@ use crate::rows::Rows;
 const LOOK: usize = 256;
 
 impl<R: Rows> Machine<R> {
-    /// Ends parks, takes jobs from expired leases, promotes due jobs, fires schedules.
+    /// Ends parks, takes jobs from expired leases, tells those who wait for what has ended, promotes due jobs, fires schedules.
     pub fn advance(&mut self, now: Timestamp) -> Result<Advanced> {
         let now = self.tick(now)?;
         for park in self.memory.lanes.ended_parks(now) {
@@ -26,12 +26,14 @@ impl<R: Rows> Machine<R> {
             self.change(Change::Aged)?;
         }
         let rescued = self.rescue(now)?;
-        self.tell_dependents(now)?;
+        self.tell_more(now)?;
         let promoted = self.promote(now)?;
         let fired = self.fire(now)?;
         let known = &self.memory;
         let tick = known.timetable.next().map(|(at, _)| at);
-        let times = [known.lanes.next_wakeup(&[], now), known.next_due, known.leases.next_expiry(), tick];
+        let more = (!known.untold.is_empty()).then_some(now);
+        let times =
+            [known.lanes.next_wakeup(&[], now), known.next_due, known.leases.next_expiry(), tick, more];
         Ok(Advanced { promoted, rescued, fired, next_wakeup: times.into_iter().flatten().min() })
     }
 
@@ -145,7 +147,12 @@ impl<R: Rows> Machine<R> {
     pub fn erase(&mut self, erase: &Erase) -> Result<Erased> {
         let now = self.tick(erase.now)?;
         self.erase_schedules(&erase.tenant)?;
-        let Some(tenant) = self.memory.names.tenant_no(&erase.tenant) else { return Ok(Erased::default()) };
+        // What was kept of its jobs may outlive them and the tenant's number.
+        let kept = if self.memory.edges > 0 { self.rows.forget_kept(&erase.tenant, erase.scan)? } else { 0 };
+        let again = (kept > 0 && kept >= erase.scan as u64).then_some(erase.after);
+        let Some(tenant) = self.memory.names.tenant_no(&erase.tenant) else {
+            return Ok(Erased { erased: 0, next: again });
+        };
         let (jobs, next): (Vec<Seq>, Option<Seq>) =
             self.rows.jobs_of_tenant(tenant, erase.after, erase.scan)?;
         self.hint_rows(jobs.iter().copied(), Need::Everything)?;
@@ -157,6 +164,6 @@ impl<R: Rows> Machine<R> {
         }
         self.tell_dependents(now)?;
         self.settle_due()?;
-        Ok(Erased { erased, next })
+        Ok(Erased { erased, next: again.or(next) })
     }
 }
