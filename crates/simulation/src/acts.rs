@@ -204,10 +204,11 @@ impl<P: Plane> World<P> {
         let id = self.some_job();
         match self.dice.below(9) {
             0 => {
+                let cascade = self.dice.one_in(3);
                 let ask = move |plane: &mut P, now| {
-                    let reply =
-                        plane.cancel(CancelJob { id, note: "operator".into(), cascade: false, now })?;
-                    Ok(((), Event::Cancelled(id, reply, now)))
+                    let reply = plane.cancel(CancelJob { id, note: "operator".into(), cascade, now })?;
+                    let event = if cascade { Event::Cascaded } else { Event::Cancelled };
+                    Ok(((), event(id, reply, now)))
                 };
                 self.call(who, ask).map(drop)
             }

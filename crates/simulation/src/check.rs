@@ -7,6 +7,7 @@ use tidegate_conformance::referee::{Event, Violation};
 use tidegate_core::failure::Category;
 use tidegate_core::ids::{JobId, ProcessId, QueueName};
 use tidegate_core::job::State;
+use tidegate_core::retry::DeadReason;
 use tidegate_store::params::{Claim, NewJob, Outcome, Settle, Settlement};
 
 use crate::plane::Plane;
@@ -21,23 +22,31 @@ impl<P: Plane> World<P> {
         let now = self.now();
         let views = self.plane.queues(now).map_err(|e| Violation::Nonsense(e.to_string()))?;
         self.referee.observe(&Event::Seen(now))?;
-        let mut counted: HashMap<&QueueName, [u64; 5]> = HashMap::with_capacity(QUEUES.len());
-        for (_, job) in self.referee.jobs() {
+        let mut counted: HashMap<&QueueName, [u64; 6]> = HashMap::with_capacity(QUEUES.len());
+        for (id, job) in self.referee.jobs() {
             let slot = match (job.end, job.held) {
                 (Some(State::Completed), _) => 2,
                 (Some(State::Dead), _) => 3,
                 (Some(_), _) => 4,
                 (None, Some(_)) => 1,
+                (None, None) if self.referee.waits(id) => 5,
                 (None, None) => 0,
             };
             counted.entry(&job.queue).or_default()[slot] += 1;
         }
         for view in &views {
             let expected = counted.get(&view.name).copied().unwrap_or_default();
-            let found =
-                [view.ready + view.scheduled, view.running, view.completed, view.dead, view.cancelled];
-            let states = [State::Ready, State::Running, State::Completed, State::Dead, State::Cancelled];
-            for i in 0..5 {
+            let waiting = view.ready + view.scheduled;
+            let found = [waiting, view.running, view.completed, view.dead, view.cancelled, view.blocked];
+            let states = [
+                State::Ready,
+                State::Running,
+                State::Completed,
+                State::Dead,
+                State::Cancelled,
+                State::Blocked,
+            ];
+            for i in 0..6 {
                 if found[i] != expected[i] {
                     return Err(Violation::WrongCount(view.name.clone(), found[i], states[i], expected[i]));
                 }
@@ -57,10 +66,8 @@ impl<P: Plane> World<P> {
             if fate.completions > 1 || (fate.completions == 1) != (stored.state == State::Completed) {
                 return Err(Violation::FinishedTwice(id, State::Completed, stored.state));
             }
-            let died_of_stalls = stored
-                .dead
-                .as_ref()
-                .is_some_and(|letter| letter.reason == tidegate_core::retry::DeadReason::Poison);
+            let died_of_stalls =
+                stored.dead.as_ref().is_some_and(|letter| letter.reason == DeadReason::Poison);
             if died_of_stalls && (!poison.contains(&id) || stored.lone_stalls != 3) {
                 return Err(Violation::Nonsense(format!(
                     "{id} is innocent and died of {} stalls",
@@ -70,7 +77,9 @@ impl<P: Plane> World<P> {
             if poison.contains(&id) && stored.state == State::Completed {
                 return Err(Violation::Nonsense(format!("{id} is poison and was completed")));
             }
-            if poison.contains(&id) && stored.state == State::Dead {
+            let of_another =
+                stored.dead.as_ref().is_some_and(|letter| letter.reason == DeadReason::Dependency);
+            if poison.contains(&id) && stored.state == State::Dead && !of_another {
                 let letter = stored.dead.as_ref().map(|letter| letter.category);
                 if letter != Some(Category::SystemFailure) {
                     return Err(Violation::Nonsense(format!("{id} is poison and died of {letter:?}")));
@@ -81,6 +90,7 @@ impl<P: Plane> World<P> {
                 State::Completed => self.summary.ended[0] += 1,
                 State::Dead => self.summary.ended[1] += 1,
                 State::Cancelled => self.summary.ended[2] += 1,
+                State::Blocked if self.referee.waits_for_the_dead(id) => self.summary.patient += 1,
                 state => return Err(Violation::WrongState(id, State::Completed, state)),
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName};
-use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
+use tidegate_core::job::{Job, OnDead, Park, ParkScope, Priority, State};
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::time::Timestamp;
 use tidegate_store::Result;
@@ -35,11 +35,15 @@ pub enum Defect {
     LeaksPlaces,
     /// It runs at once what was to wait.
     IgnoresDelays,
+    /// It runs jobs before those that they wait for.
+    IgnoresDependencies,
+    /// It runs jobs although what they wait for is dead.
+    OutlivesTheDead,
 }
 
 impl Defect {
     /// Every defect.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::AcceptsStaleTickets,
         Self::HandsOutTwice,
         Self::LosesAJob,
@@ -49,6 +53,8 @@ impl Defect {
         Self::TakesBackEarly,
         Self::LeaksPlaces,
         Self::IgnoresDelays,
+        Self::IgnoresDependencies,
+        Self::OutlivesTheDead,
     ];
 }
 
@@ -92,6 +98,13 @@ impl<P: Plane> Plane for Broken<P> {
     }
 
     fn enqueue(&mut self, mut jobs: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        for job in &mut jobs {
+            if self.is(Defect::IgnoresDependencies) {
+                job.after.clear();
+            } else if self.is(Defect::OutlivesTheDead) {
+                job.on_dead = OnDead::Ignore;
+            }
+        }
         let lost = if self.is(Defect::LosesAJob) && jobs.len() > 3 { jobs.pop() } else { None };
         let mut reply = self.inner.enqueue(jobs, now)?;
         reply.extend(lost.map(|job| Enqueued { id: job.id, outcome: EnqueueOutcome::Created }));

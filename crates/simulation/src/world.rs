@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::fmt;
 
 use tidegate_conformance::kit::{START, connector, group, job_id, json, kind, queue};
-use tidegate_conformance::referee::{Event, Referee, Violation};
+use tidegate_conformance::referee::{Event, JobFate, Referee, Violation};
 use tidegate_core::codes::{self, Fault};
 use tidegate_core::ids::JobId;
-use tidegate_core::job::{OnConflict, ParkScope, Priority, UniqueScope};
+use tidegate_core::job::{OnConflict, OnDead, ParkScope, Priority, UniqueScope};
 use tidegate_core::registry::{KindSettings, Limiter, QueueSettings};
 use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
@@ -42,6 +42,8 @@ pub struct Summary {
     pub stale: u64,
     /// Poison jobs that died of it.
     pub poisoned: u64,
+    /// Jobs that wait for others until the end, because those are dead and nobody recovers them.
+    pub patient: u64,
 }
 
 /// How a world ended badly.
@@ -111,6 +113,8 @@ pub struct World<P> {
     pub(crate) poison: HashSet<JobId>,
     pub(crate) settings: Vec<QueueSettings>,
     pub(crate) next_id: u64,
+    /// Jobs that are stored under their own id once they are sent: others can wait for them.
+    pub(crate) named: Vec<JobId>,
     pub(crate) events: Vec<Event>,
     pub(crate) summary: Summary,
 }
@@ -137,6 +141,7 @@ impl<P: Plane> World<P> {
             poison: HashSet::new(),
             settings: vec![],
             next_id: 1,
+            named: vec![],
             events: vec![],
             summary: Summary::default(),
         }
@@ -166,7 +171,9 @@ impl<P: Plane> World<P> {
         }
         self.heal()?;
         for _ in 0..HEALING_STEPS {
-            if self.producer.outbox.is_empty() && self.referee.jobs().all(|(_, job)| job.end.is_some()) {
+            let over =
+                |(id, job): (JobId, &JobFate)| job.end.is_some() || self.referee.waits_for_the_dead(id);
+            if self.producer.outbox.is_empty() && self.referee.jobs().all(over) {
                 self.summary.jobs = self.referee.jobs().count() as u64;
                 return self.check_end(&self.poison.clone());
             }
@@ -224,6 +231,16 @@ impl<P: Plane> World<P> {
                 [OnConflict::Keep, OnConflict::Replace, OnConflict::Hasten][self.dice.below(3) as usize];
             let key = format!("key {}", self.dice.below(3));
             job.unique = Some(tidegate_conformance::kit::unique(&key, scope, mode));
+        }
+        if !self.named.is_empty() && self.dice.one_in(3) {
+            job.on_dead = OnDead::ALL[self.dice.below(3) as usize];
+            let newest = self.named.len().min(8) as u64;
+            let n = 1 + self.dice.below(3);
+            job.after =
+                (0..n).map(|_| self.named[self.named.len() - 1 - self.dice.below(newest) as usize]).collect();
+        }
+        if job.unique.is_none() {
+            self.named.push(id);
         }
         if self.poison.len() < 2 && self.dice.one_in(30) {
             self.poison.insert(id);

@@ -27,6 +27,8 @@ pub enum Event {
     Reported(Vec<Ticket>, Vec<bool>, Timestamp),
     /// A job was to be cancelled.
     Cancelled(JobId, CancelReply, Timestamp),
+    /// A job was to be cancelled with those that wait for it.
+    Cascaded(JobId, CancelReply, Timestamp),
     /// A job was to run now.
     RunNow(JobId, State, Timestamp),
     /// Dead letters were recovered.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use tidegate_core::ids::{ConnectorName, GroupKey, JobId, KindName, LeaseId, ProcessId, QueueName, Seq};
-use tidegate_core::job::{ParkScope, State};
+use tidegate_core::job::{OnDead, ParkScope, State};
 use tidegate_core::registry::Limiter;
 use tidegate_core::time::Timestamp;
 use tidegate_store::params::{
@@ -18,7 +18,7 @@ const LONE_STALLS: u32 = 3;
 /// A step back that is taken as standing still.
 const SLACK_MS: i64 = 1_000;
 
-type Verdict = Result<(), Violation>;
+pub(super) type Verdict = Result<(), Violation>;
 
 /// What the referee knows of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +43,9 @@ pub struct JobFate {
     earliest: Timestamp,
     cancel: bool,
     connector: Option<ConnectorName>,
+    /// What it waits for.
+    pub(super) after: Vec<JobId>,
+    pub(super) on_dead: OnDead,
 }
 
 #[derive(Debug)]
@@ -66,7 +69,11 @@ struct QueueRules {
 /// The judge.
 #[derive(Debug, Default)]
 pub struct Referee {
-    jobs: HashMap<JobId, JobFate>,
+    pub(super) jobs: HashMap<JobId, JobFate>,
+    /// Who waits, or waited, for a job.
+    pub(super) children: HashMap<JobId, Vec<JobId>>,
+    /// What dead jobs were recovered as.
+    pub(super) recovered: HashMap<JobId, JobId>,
     leases: BTreeMap<LeaseId, Lease>,
     queues: HashMap<QueueName, QueueRules>,
     kinds: HashMap<KindName, QueueName>,
@@ -133,6 +140,7 @@ impl Referee {
                 })
             }
             Event::Cancelled(id, reply, now) => self.cancelled(*id, *reply, *now),
+            Event::Cascaded(id, reply, now) => self.cascaded(*id, *reply, *now),
             Event::RunNow(id, state, now) => {
                 self.tick(*now);
                 if let Some(job) = self.jobs.get_mut(id).filter(|_| *state == State::Ready) {
@@ -195,14 +203,14 @@ impl Referee {
         self.leases.get(&ticket.lease).is_some_and(|l| l.jobs.contains_key(&ticket.seq))
     }
 
-    fn end(&mut self, id: JobId, state: State) -> Verdict {
+    pub(super) fn end(&mut self, id: JobId, state: State) -> Verdict {
         let job = self.jobs.get_mut(&id).ok_or(Violation::NotClaimable(id, "is unknown"))?;
         if let Some(before) = job.end {
             return Err(Violation::FinishedTwice(id, state, before));
         }
         job.end = Some(state);
         job.completions += u32::from(state == State::Completed);
-        Ok(())
+        self.pass_on(id)
     }
 
     /// Takes back every lease whose time is over, as each claim and each upkeep does.
@@ -233,6 +241,7 @@ impl Referee {
         if jobs.len() != reply.len() {
             return Err(Violation::Nonsense(format!("{} jobs, {} replies", jobs.len(), reply.len())));
         }
+        let mut made = vec![];
         for (job, reply) in jobs.iter().zip(reply) {
             match reply.outcome {
                 EnqueueOutcome::Created if reply.id != job.id || self.jobs.contains_key(&job.id) => {
@@ -258,8 +267,11 @@ impl Referee {
                         earliest: job.run_at.unwrap_or(Timestamp(0)),
                         cancel: false,
                         connector: self.connectors.get(&job.kind).cloned(),
+                        after: job.after.clone(),
+                        on_dead: job.on_dead,
                     };
                     self.jobs.insert(job.id, fate);
+                    made.push(job.id);
                 }
                 EnqueueOutcome::Hastened => {
                     if let Some(job) = self.jobs.get_mut(&reply.id) {
@@ -273,7 +285,7 @@ impl Referee {
                 }
             }
         }
-        Ok(())
+        self.follow(&made)
     }
 
     fn claimed(&mut self, claim: &Claim, reply: &Claimed) -> Verdict {
@@ -302,6 +314,9 @@ impl Referee {
             jobs: BTreeMap::new(),
         };
         for handed in &reply.jobs {
+            if self.waits(handed.id) {
+                return Err(Violation::NotClaimable(handed.id, "waits for another"));
+            }
             let job = self
                 .jobs
                 .get_mut(&handed.id)
@@ -463,7 +478,7 @@ impl Referee {
         Ok(())
     }
 
-    fn cancelled(&mut self, id: JobId, reply: CancelReply, now: Timestamp) -> Verdict {
+    pub(super) fn cancelled(&mut self, id: JobId, reply: CancelReply, now: Timestamp) -> Verdict {
         self.tick(now);
         let Some(job) = self.jobs.get_mut(&id) else {
             return Err(Violation::Nonsense(format!("{id} was never enqueued and could be cancelled")));
@@ -497,6 +512,7 @@ impl Referee {
                         ..dead.clone()
                     };
                     self.jobs.insert(*id, fate);
+                    self.goes_on(letter.dead, *id);
                 }
                 _ => {
                     return Err(Violation::Nonsense(format!(
@@ -518,9 +534,7 @@ impl Referee {
             (None, Some(_)) if found != State::Running => {
                 Err(Violation::WrongState(id, State::Running, found))
             }
-            (None, None) if !matches!(found, State::Ready | State::Scheduled) => {
-                Err(Violation::WrongState(id, State::Ready, found))
-            }
+            (None, None) => self.check_waiting(id, found),
             _ => Ok(()),
         }
     }
