@@ -1,5 +1,3 @@
--- How many wait, or waited, for jobs. Params: first and last number of each run. Index: primary key, once for each run.
-SELECT e.parent, count(*)
-FROM unnest($1::bigint[], $2::bigint[]) AS run (first, last)
-JOIN tidegate.edges AS e ON e.parent >= run.first AND e.parent <= run.last
-GROUP BY e.parent
+-- How many wait, or waited, for jobs. Params: first and last number of each run. Index: primary key, once for each job.
+SELECT n, (SELECT count(*) FROM tidegate.edges AS e WHERE e.parent = n)
+FROM unnest($1::bigint[], $2::bigint[]) AS run (first, last), generate_series(run.first, run.last) AS n

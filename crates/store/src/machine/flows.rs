@@ -346,7 +346,7 @@ impl<R: Rows> Machine<R> {
 
     /// A job that did not complete is going to be deleted: who waits for it waits for nothing.
     fn lose(&mut self, seq: Seq, children: &[Seq], end: End) -> Result<()> {
-        if self.ended.iter().any(|e| e.seq == seq) || children.is_empty() {
+        if children.is_empty() || self.ended.iter().any(|e| e.seq == seq) {
             return Ok(());
         }
         let row = self.rows.job(seq)?.ok_or_else(|| Error::internal("a job is missing"))?;
