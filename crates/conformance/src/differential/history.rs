@@ -3,11 +3,12 @@
 use std::fmt;
 
 use tidegate_core::failure::{Category, Failure};
-use tidegate_core::ids::{JobId, ProcessId, Seq};
+use tidegate_core::ids::{JobId, ProcessId, ScheduleName, Seq};
 use tidegate_core::job::{
     OnConflict, OnDead, Park, ParkScope, Priority, Resolution, Review, State, UniqueScope,
 };
 use tidegate_core::registry::{KindSettings, Limiter, QueueSettings, Retention};
+use tidegate_core::schedule::{Missed, Overlap, ScheduleSettings, ScheduleSpec};
 use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
 use tidegate_store::params::{Claim, Erase, JobQuery, NewJob, Outcome, Recover, Resolve};
@@ -19,6 +20,7 @@ use crate::kit::{
 
 const QUEUES: [&str; 3] = ["a", "b", "c"];
 const KINDS: [&str; 4] = ["k0", "k1", "k2", "unknown"];
+const SCHEDULES: [&str; 3] = ["nightly", "often", "once"];
 const GROUPS: [&str; 4] = ["x", "y", "z", ""];
 
 /// Two stores that differ.
@@ -68,7 +70,11 @@ pub async fn compare(
     let ends = |made: u64| {
         let jobs = (1..=made).map(job_id);
         let dependencies = jobs.clone().map(|id| Operation::Dependencies(id, 0, 100));
-        jobs.map(Operation::Get).chain(dependencies).chain([Operation::Queues, Operation::Totals])
+        jobs.map(Operation::Get).chain(dependencies).chain([
+            Operation::Queues,
+            Operation::Schedules,
+            Operation::Totals,
+        ])
     };
     let mut step = 0;
     let mut queued: Vec<Operation> = history.set_up();
@@ -288,7 +294,7 @@ impl History {
     fn next(&mut self, tickets: usize) -> Operation {
         self.pass_time();
         let now = self.now;
-        match self.dice.below(100) {
+        match self.dice.below(104) {
             0..=21 => {
                 let n = if self.dice.one_in(40) { 0 } else { 1 + self.dice.below(5) };
                 Operation::Enqueue((0..n).map(|_| self.new_job()).collect())
@@ -360,7 +366,36 @@ impl History {
                 now,
             }),
             97 => Operation::Totals,
-            _ => Operation::Restart,
+            98 | 99 => Operation::Restart,
+            _ => self.schedule_operation(),
         }
+    }
+
+    fn schedule_operation(&mut self) -> Operation {
+        let name = ScheduleName::new(self.pick(&SCHEDULES)).expect("a valid name");
+        match self.dice.below(8) {
+            0..=2 => Operation::PutSchedule(name, Box::new(self.schedule())),
+            3 => Operation::DeleteSchedule(name),
+            4 => Operation::PauseSchedule(name),
+            5 => Operation::ResumeSchedule(name),
+            6 => Operation::Schedules,
+            _ => Operation::Ticks(name),
+        }
+    }
+
+    fn schedule(&mut self) -> ScheduleSpec {
+        let mut settings = match self.dice.below(3) {
+            0 => ScheduleSettings::cron(self.pick(&["* * * * *", "*/20 * * * * *"]), "America/Sao_Paulo"),
+            1 => ScheduleSettings::every(self.pick(&["7s", "45s"])),
+            _ => ScheduleSettings::at(self.now.plus_ms(self.dice.below(60_000) as i64).to_string()),
+        };
+        settings.overlap = self.pick(&[Overlap::Skip, Overlap::Queue, Overlap::Allow]);
+        settings.missed = self.pick(&[Missed::Skip, Missed::RunOnce, Missed::RunAll(3)]);
+        settings.jitter = self.dice.one_in(4).then(|| "3s".into());
+        settings.tenant = self.dice.one_in(3).then(|| tenant("t1"));
+        if self.dice.one_in(4) {
+            settings.after.push(ScheduleName::new(self.pick(&SCHEDULES)).expect("a valid name"));
+        }
+        ScheduleSpec { kind: kind(self.pick(&KINDS)), settings }
     }
 }

@@ -1,15 +1,16 @@
 //! One operation of a history, and its reply in a form that can be compared between stores.
 
 use tidegate_core::codes::Code;
-use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq};
+use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, ScheduleName, Seq};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::registry::{KindSettings, QueueSettings};
+use tidegate_core::schedule::{ScheduleSpec, TickEntry};
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::params::{
     Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase, Erased, JobQuery,
-    KindView, NewJob, Outcome, Page, QueueView, Recover, Recovered, Report, Resolve, Settle, Settled,
-    Settlement, Ticket, Totals,
+    KindView, NewJob, Outcome, Page, PutSchedule, QueueView, Recover, Recovered, Report, Resolve,
+    ScheduleChange, ScheduleView, Settle, Settled, Settlement, TickQuery, Ticket, Totals,
 };
 use tidegate_store::{Result, Store};
 
@@ -46,6 +47,12 @@ pub enum Operation {
     Prune(usize),
     Erase(Erase),
     Totals,
+    PutSchedule(ScheduleName, Box<ScheduleSpec>),
+    DeleteSchedule(ScheduleName),
+    PauseSchedule(ScheduleName),
+    ResumeSchedule(ScheduleName),
+    Schedules,
+    Ticks(ScheduleName),
     Restart,
 }
 
@@ -76,6 +83,9 @@ pub enum Reply {
     Count(Answer<u64>),
     Erased(Answer<Erased>),
     Totals(Answer<Totals>),
+    Schedule(Answer<ScheduleChange>),
+    Schedules(Answer<Vec<ScheduleView>>),
+    Ticks(Answer<Vec<TickEntry>>),
     Restarted,
 }
 
@@ -196,6 +206,23 @@ pub(super) async fn apply(
         Operation::Prune(limit) => Reply::Count(code(store.prune(limit, now).await)),
         Operation::Erase(erase) => Reply::Erased(code(store.erase(erase).await)),
         Operation::Totals => Reply::Totals(code(store.totals().await)),
+        Operation::PutSchedule(name, spec) => {
+            let put = PutSchedule { name, spec: *spec, now };
+            Reply::Schedule(code(store.put_schedule(put).await))
+        }
+        Operation::DeleteSchedule(name) => Reply::Was(code(store.delete_schedule(name, now).await)),
+        Operation::PauseSchedule(name) => {
+            let reply = store.pause_schedule(name, "ann".into(), now).await;
+            Reply::Schedules(code(reply).map(|view| vec![view]))
+        }
+        Operation::ResumeSchedule(name) => {
+            Reply::Schedules(code(store.resume_schedule(name, now).await).map(|view| vec![view]))
+        }
+        Operation::Schedules => Reply::Schedules(code(store.schedules().await)),
+        Operation::Ticks(name) => {
+            let query = TickQuery { name, before: None, limit: 100 };
+            Reply::Ticks(code(store.schedule_ticks(query).await))
+        }
         Operation::Restart => Reply::Restarted,
     }
 }
