@@ -85,6 +85,8 @@ pub(crate) fn open_writer(path: &Path, settings: WriterSettings) -> Result<Conne
     conn.pragma_update(None, "wal_autocheckpoint", 0).or_store()?;
     // A dropped store leaves its log to the next opener; `close` checkpoints in so many words.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).or_store()?;
+    // Plans do not depend on what is bound: otherwise some statements are parsed again whenever it changes.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).or_store()?;
     if let Some(pages) = settings.max_pages {
         conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).or_store()?;
     }

@@ -2,7 +2,7 @@
 
 use super::{Exclusive, LaneId, Lanes, Queue, QueueId, Suspect, group_limit};
 use crate::ids::Seq;
-use crate::limits::LANE_QUANTUM;
+use crate::limits::{LANE_QUANTUM, LANE_ROUND, LEAST_QUANTUM};
 use crate::time::Timestamp;
 
 /// A job picked by a claim.
@@ -87,6 +87,7 @@ impl Lanes {
         // of one lane that stand together, a quantum at a time, are the visits.
         let mut picked = picked.peekable();
         while let Some((lane_id, first)) = picked.next() {
+            let quantum = self.quantum(lane_id);
             let Some(lane) = self.lanes.get_mut(&lane_id) else { return false };
             if lane.ready.remove(&first).is_none() {
                 return false;
@@ -94,7 +95,7 @@ impl Lanes {
             let mut k = 1;
             let cautious = !self.cautions.is_empty();
             let mut asking = Vec::from_iter(cautious.then_some(first));
-            while k < LANE_QUANTUM
+            while k < quantum
                 && let Some((_, seq)) = picked.next_if(|(id, _)| *id == lane_id)
             {
                 if lane.ready.remove(&seq).is_none() {
@@ -141,11 +142,23 @@ impl Lanes {
         best.map(|(_, slot)| slot)
     }
 
+    /// Most jobs of one visit. With many lanes it is smaller, so that a large claim comes to all of them: their jobs tend to have been
+    /// enqueued in turns, and what lies together is then read and written together. Follows from the lanes alone, as whoever follows
+    /// a claim has to find the same.
+    fn quantum(&self, lane_id: LaneId) -> u32 {
+        let Some(lane) = self.lanes.get(&lane_id) else { return LANE_QUANTUM };
+        let Some(queue) = self.queues.get(&lane.key.queue) else { return LANE_QUANTUM };
+        let level = lane.active.map_or(lane.key.priority.level(), |(level, _)| level);
+        let lanes = queue.active.at(usize::from(level - 1), &self.caps).max(1);
+        (LANE_ROUND / lanes).clamp(LEAST_QUANTUM, u64::from(LANE_QUANTUM)) as u32
+    }
+
     /// Takes up to a quantum from the first active lane of a queue.
     fn visit(&mut self, queue_id: QueueId, most: u32, now: Timestamp, picked: &mut Vec<Picked>) -> u32 {
         let Some(queue) = self.queues.get(&queue_id) else { return 0 };
         let Some((_, _, lane_id)) = queue.active.first(&self.caps) else { return 0 };
         let may_ask = self.may_ask(lane_id);
+        let quantum = self.quantum(lane_id);
         let Some(lane) = self.lanes.get_mut(&lane_id) else { return 0 };
         let group_free = group_limit(&queue.settings, &lane.key.group).map_or(u32::MAX, |limit| {
             let group = self.groups.get(&(queue_id, lane.key.group.clone()));
@@ -157,7 +170,7 @@ impl Lanes {
             .min(kind_free)
             .min(group_free)
             .min(may_ask)
-            .min(LANE_QUANTUM)
+            .min(quantum)
             .min(lane.ready.len() as u32);
         for _ in 0..k {
             if let Some((seq, ready_at)) = lane.ready.pop_first() {

@@ -31,6 +31,30 @@ fn statements_use_the_indexes_they_name() {
     }
 }
 
+#[test]
+fn no_statement_of_the_writer_is_parsed_again_for_other_values() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    let settings = schema::WriterSettings { synchronous: false, max_pages: None };
+    let conn = schema::open_writer(&dir.path().join("tidegate.db"), settings).unwrap();
+    for text in [
+        sql!("edges/children"),
+        sql!("edges/parents"),
+        sql!("blocked/get"),
+        sql!("done/oldest"),
+        sql!("delayed/due"),
+        sql!("jobs/find"),
+    ] {
+        let mut statement = conn.prepare(text).unwrap();
+        for value in 0..100_i64 {
+            let values = vec![value; statement.parameter_count()];
+            let mut rows = statement.query(rusqlite::params_from_iter(values)).unwrap();
+            while rows.next().unwrap().is_some() {}
+        }
+        assert_eq!(statement.get_status(rusqlite::StatementStatus::RePrepare), 0, "{text}");
+    }
+}
+
 fn plan(conn: &rusqlite::Connection, text: &str) -> String {
     let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
     let nothing = vec![rusqlite::types::Null; statement.parameter_count()];
