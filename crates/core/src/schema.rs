@@ -91,6 +91,12 @@ impl Schema {
         rewrite::mask(&self.compiled, payload.as_str()).map(Payload::trusted)
     }
 
+    /// A value as people may see it, like [`mask`](Self::mask).
+    pub fn masked(&self, value: &Value) -> Value {
+        let masked = rewrite::mask(&self.compiled, &value.to_string());
+        masked.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_else(|| value.clone())
+    }
+
     /// Whether any field is secret.
     pub fn has_secrets(&self) -> bool {
         self.compiled.nodes.iter().any(|n| n.secret)

@@ -65,7 +65,6 @@ impl Server {
             clock,
             gates,
             alerts,
-            scheduler_lag,
             metrics_by_tenant,
         } = options;
         store.feed().meter().by_tenant(metrics_by_tenant);
@@ -107,7 +106,7 @@ impl Server {
             pulse: Pulse::new(),
             portion: Portion::new(limits.claim_bytes),
             repeats: Repeats::default(),
-            watch: Watch::new(clock.now(), scheduler_lag),
+            watch: Watch::new(clock.now()),
             alerts: Arc::new(alerts),
             clock,
             limits,

@@ -63,13 +63,21 @@ impl<R: Rows> Machine<R> {
         settings.check().map_err(refuse)?;
         self.queue_id(&settings.queue)?;
         let id = self.memory.names.kind_number(&name);
-        if let Some((_, there)) = self.memory.names.kind(id)
-            && there.managed
-            && !settings.managed
-        {
+        let there = self.memory.names.kind(id).map(|(_, there)| there);
+        if there.is_some_and(|there| there.managed) && !settings.managed {
             let detail = format!("kind `{name}` is described by the registry's document");
             return Err(Error::new(codes::KIND_MANAGED, detail));
         }
+        // A schedule comes with the document that has it, or is one of its own.
+        let schedule = there.and_then(|there| there.schedule.clone());
+        if settings.schedule.is_some() && settings.schedule != schedule {
+            let detail = format!(
+                "kind `{name}`: its schedule comes with a document (`tidegate registry apply`), or is put as one of its own"
+            );
+            return Err(Error::new(codes::INVALID_SETTING, detail));
+        }
+        settings.schedule = schedule;
+        settings.document = there.and_then(|there| there.document.clone());
         self.write_kind(name, settings)
     }
 
@@ -166,7 +174,13 @@ impl<R: Rows> Machine<R> {
 
     /// Counts over the whole store.
     pub fn totals(&mut self) -> Result<Totals> {
-        let mut totals = Totals { stale_refused: self.stale_refused, ..Totals::default() };
+        let timetable = &self.memory.timetable;
+        let mut totals = Totals {
+            stale_refused: self.stale_refused,
+            schedules: timetable.active() as u64,
+            next_tick: timetable.next().map(|(at, _)| at),
+            ..Totals::default()
+        };
         for (_, id) in self.memory.names.queues() {
             totals.ready += self.memory.lanes.ready_count(id);
             totals.running += u64::from(self.memory.lanes.running_count(id));

@@ -145,7 +145,7 @@ impl<R: Rows> Machine<R> {
     /// Erases a tenant's schedules and jobs, looking at a bounded number of rows. Running jobs lose their lease.
     pub fn erase(&mut self, erase: &Erase) -> Result<Erased> {
         let now = self.tick(erase.now)?;
-        self.erase_schedules(&erase.tenant)?;
+        self.erase_schedules(&erase.tenant, now)?;
         let Some(tenant) = self.memory.names.tenant_no(&erase.tenant) else { return Ok(Erased::default()) };
         let (jobs, next): (Vec<Seq>, Option<Seq>) =
             self.rows.jobs_of_tenant(tenant, erase.after, erase.scan)?;
