@@ -247,6 +247,25 @@ impl KindSettings {
         }
     }
 
+    /// The settings as people may see them: without secrets of payloads.
+    #[must_use]
+    pub fn as_shown(self) -> Self {
+        let Some(schema) = self.schema.as_ref().filter(|s| s.has_secrets()) else { return self };
+        let schedule = self.schedule.as_ref().map(|s| s.shown(schema));
+        Self { schema: Some(schema.shown()), schedule, ..self }
+    }
+
+    /// Puts back what was hidden when `old` was shown.
+    pub fn reveal(&mut self, old: &Self) {
+        let Some(schema) = &old.schema else { return };
+        if let (Some(new), Some(old)) = (&mut self.schedule, &old.schedule)
+            && let (Some(new), Some(old)) = (new.0.get_mut("payload"), old.0.get("payload"))
+        {
+            schema.revealed_payload(new, old);
+        }
+        self.schema = self.schema.take().map(|new| new.revealed(schema));
+    }
+
     /// Says what is wrong with the settings, if anything.
     pub fn check(&self) -> Result<(), String> {
         self.faults().into_iter().next().map_or(Ok(()), |(_, why)| Err(why))

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tidegate_gates::{Backend, GateSettings, GatesError};
 
-use crate::alerts::AlertSettings;
 use crate::Clock;
+use crate::alerts::AlertSettings;
 
 /// How a server is set up.
 #[derive(Debug, Clone)]

@@ -56,17 +56,8 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// Opens the port. Refused on anything but loopback while the store has no key.
     pub async fn bind(store: Arc<dyn Store>, options: ServerOptions) -> Result<Self> {
-        let ServerOptions {
-            bind,
-            tls,
-            limits,
-            roles,
-            drain,
-            clock,
-            gates,
-            alerts,
-            metrics_by_tenant,
-        } = options;
+        let ServerOptions { bind, tls, limits, roles, drain, clock, gates, alerts, metrics_by_tenant } =
+            options;
         store.feed().meter().by_tenant(metrics_by_tenant);
         if !bind.ip().is_loopback() && !KeyRing::default().known(&*store, clock.now()).await?.any() {
             let detail = format!(

@@ -155,6 +155,13 @@ impl Document {
         }
     }
 
+    /// The document as people may see it: without secrets of payloads.
+    #[must_use]
+    pub fn as_shown(mut self) -> Self {
+        self.kinds = self.kinds.into_iter().map(|(name, kind)| (name, kind.as_shown())).collect();
+        self
+    }
+
     /// Hash of what it says, whatever the order in which it says it.
     pub fn hash(&self) -> String {
         hash_of(&serde_json::to_string(self).unwrap_or_default())

@@ -52,16 +52,26 @@ impl<R: Rows> Machine<R> {
                     problems.push(Problem { path, what });
                 }
                 (Some(settings), there) => {
+                    let shown = |settings: &ScheduleSettings| {
+                        let schema = wanted.kinds[kind].schema.as_ref();
+                        serde_json::to_value(schema.map_or_else(|| settings.clone(), |s| settings.shown(s)))
+                            .ok()
+                    };
                     let spec = ScheduleSpec { kind: kind.clone(), settings };
                     let active = there.map(|(_, s)| s).filter(|s| s.state.retired.is_none());
                     if active.is_none_or(|s| *s.spec != spec) {
                         let now = active.and_then(|s| shown(&s.spec.settings));
-                        changes.differences.extend(difference("schedule", name.as_str(), now, shown(&spec.settings)));
+                        changes.differences.extend(difference(
+                            "schedule",
+                            name.as_str(),
+                            now,
+                            shown(&spec.settings),
+                        ));
                         changes.put.push((name, spec));
                     }
                 }
                 (None, Some((id, there))) if there.state.managed && there.state.retired.is_none() => {
-                    changes.differences.extend(difference("schedule", name.as_str(), shown(&there.spec.settings), None));
+                    changes.differences.extend(difference("schedule", name.as_str(), None, None));
                     changes.retire.push((name, id));
                 }
                 (None, _) => {}
@@ -166,10 +176,6 @@ impl<R: Rows> Machine<R> {
 /// The schedule that a document wants for a kind. What cannot be read is refused elsewhere, with its place.
 fn wanted_of(settings: &KindSettings) -> Option<ScheduleSettings> {
     settings.schedule.as_ref().filter(|_| settings.managed)?.settings().ok()
-}
-
-fn shown(settings: &ScheduleSettings) -> Option<serde_json::Value> {
-    serde_json::to_value(settings).ok()
 }
 
 fn waits_for_itself(name: &ScheduleName, after: &BTreeMap<&ScheduleName, &[ScheduleName]>) -> bool {

@@ -68,6 +68,9 @@ impl<R: Rows> Machine<R> {
             let detail = format!("kind `{name}` is described by the registry's document");
             return Err(Error::new(codes::KIND_MANAGED, detail));
         }
+        if let Some(there) = there {
+            settings.reveal(there);
+        }
         // A schedule comes with the document that has it, or is one of its own.
         let schedule = there.and_then(|there| there.schedule.clone());
         if settings.schedule.is_some() && settings.schedule != schedule {
@@ -91,8 +94,10 @@ impl<R: Rows> Machine<R> {
     pub fn queues(&mut self, now: Timestamp) -> Result<Vec<QueueView>> {
         let now = now.max(self.last_now);
         let mut views = vec![];
+        let glances = self.memory.lanes.glance();
         for (name, id) in self.memory.names.queues() {
             let Some((_, settings)) = self.memory.names.queue(id) else { continue };
+            let glance = glances.get(&id).copied().unwrap_or_default();
             let counts = self.memory.counts.get(&id);
             let of = |f: fn(&Counts) -> u64| counts.map_or(0, f);
             let minute = counts.map_or_else(LastMinute::default, |c| c.rate.last_minute(now));
@@ -106,13 +111,13 @@ impl<R: Rows> Machine<R> {
                 completed: of(|c| c.completed),
                 dead: of(|c| c.dead),
                 cancelled: of(|c| c.cancelled),
-                oldest_ready: self.memory.lanes.oldest_ready(id),
+                oldest_ready: glance.oldest_ready,
                 completed_last_minute: minute.completed,
                 failed_last_minute: minute.failed,
                 run_ms_last_minute: minute.run_ms,
                 stalled: self.memory.lanes.stalled(id),
                 parks: self.memory.lanes.parks_of_queue(name).into_iter().cloned().collect(),
-                parked_groups: self.memory.lanes.parked_groups(id) as u64,
+                parked_groups: glance.parked_groups as u64,
             });
         }
         Ok(views)
@@ -122,7 +127,7 @@ impl<R: Rows> Machine<R> {
     pub fn kinds(&mut self) -> Result<Vec<KindView>> {
         let view = |(_, (name, settings)): (KindId, &(KindName, KindSettings))| KindView {
             name: name.clone(),
-            settings: settings.clone(),
+            settings: settings.clone().as_shown(),
         };
         let mut views: Vec<KindView> = self.memory.names.kinds().map(view).collect();
         views.sort_by(|a, b| a.name.cmp(&b.name));

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
-use tidegate_core::ids::{JobId, ScheduleName, TenantId};
+use tidegate_core::ids::{JobId, KindName, ScheduleName, TenantId};
 use tidegate_core::limits;
 use tidegate_core::schedule::{
     Compiled, Pause, ScheduleSettings, ScheduleSpec, ScheduleState, SkipReason, Tick, TickEntry,
 };
+use tidegate_core::schema::Schema;
 use tidegate_core::time::Timestamp;
 
 use super::draft::Draft;
@@ -23,7 +24,7 @@ impl<R: Rows> Machine<R> {
     /// Adds a schedule or changes it. One whose times stay the same goes on where it was; one with other times begins now.
     pub fn put_schedule(&mut self, put: PutSchedule) -> Result<ScheduleChange> {
         let now = self.tick(put.now)?;
-        let PutSchedule { name, spec, .. } = put;
+        let PutSchedule { name, mut spec, .. } = put;
         self.check_schedule(&name, &spec)?;
         let Some(id) = self.memory.timetable.id(&name) else {
             self.make_room()?;
@@ -32,6 +33,7 @@ impl<R: Rows> Machine<R> {
             return Ok(ScheduleChange::Created);
         };
         let old = self.scheduled(id)?.clone();
+        self.reveal(&mut spec, &old.spec);
         if old.state.retired.is_some() {
             // Somebody's own from now on; what its document had is its history.
             let mut state = ScheduleState { managed: false, retired: None, ..old.state };
@@ -301,11 +303,20 @@ impl<R: Rows> Machine<R> {
 
     /// The settings as people may see them: without secrets of the payload.
     fn shown_settings(&self, spec: &ScheduleSpec) -> ScheduleSettings {
+        self.schema_of(&spec.kind).map_or_else(|| spec.settings.clone(), |schema| spec.settings.shown(schema))
+    }
+
+    fn schema_of(&self, kind: &KindName) -> Option<&Schema> {
         let names = &self.memory.names;
-        let kind = names.kind_id(&spec.kind).and_then(|id| names.kind(id));
-        let Some(schema) = kind.and_then(|(_, kind)| kind.schema.as_ref()) else {
-            return spec.settings.clone();
-        };
-        spec.settings.shown(schema)
+        names.kind(names.kind_id(kind)?)?.1.schema.as_ref()
+    }
+
+    /// Puts back what was hidden when the old settings were shown.
+    fn reveal(&self, spec: &mut ScheduleSpec, old: &ScheduleSpec) {
+        if let Some(schema) = self.schema_of(&old.kind).filter(|_| spec.kind == old.kind)
+            && let (Some(new), Some(old)) = (&mut spec.settings.payload, &old.settings.payload)
+        {
+            schema.revealed_payload(new, old);
+        }
     }
 }

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use tidegate_core::alerts::{KindAlerts, MAX_WATCHED_KINDS};
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
+use tidegate_core::ids::KindName;
 use tidegate_core::limits;
 use tidegate_core::policies::Policies;
-use tidegate_core::ids::KindName;
 use tidegate_core::registry::{
     Difference, Document, KindSettings, Outcome, Problem, Version, VersionInfo, differences,
 };
+use tidegate_core::schema::Schema;
 use tidegate_core::time::Timestamp;
 
 use super::change::PoliciesSet;
@@ -20,20 +21,24 @@ use crate::rows::Rows;
 use crate::{Error, Result};
 
 impl<R: Rows> Machine<R> {
-    /// Queues, kinds and policies as they are.
+    /// Queues, kinds and policies as they are, without secrets.
     pub fn registry(&mut self) -> Result<Document> {
+        Ok(self.whole_registry().as_shown())
+    }
+
+    fn whole_registry(&self) -> Document {
         let names = &self.memory.names;
-        Ok(Document {
+        Document {
             queues: names.queues().filter_map(|(_, id)| names.queue(id).cloned()).collect(),
             kinds: names.kinds().map(|(_, kind)| kind.clone()).collect(),
             policies: names.policies.clone(),
-        })
+        }
     }
 
     /// Changes the registry in one step, or not at all.
     pub fn apply(&mut self, apply: Apply) -> Result<Applied> {
         let now = self.tick(apply.now)?;
-        let there = self.registry()?;
+        let there = self.whole_registry();
         let source = cut(apply.source, limits::MAX_NOTE_BYTES);
         // However somebody wrote the way to it.
         let document_name = source.trim_start_matches("./");
@@ -53,6 +58,7 @@ impl<R: Rows> Machine<R> {
         wanted.resolve(&before);
         follow_policies(&there, &mut wanted, &before);
         let mut changes = differences(&there, &wanted, exactly);
+        changes.iter_mut().for_each(|change| hide(change, &there, &wanted));
         changes.extend(scheduled.differences.iter().cloned());
         let changed: BTreeSet<(String, String)> =
             changes.iter().map(|d| (d.what.clone(), d.name.clone())).collect();
@@ -66,7 +72,7 @@ impl<R: Rows> Machine<R> {
         bound(&mut reply.changes);
         self.make_so(&there, wanted, exactly, now)?;
         self.make_scheduled(scheduled, now)?;
-        let document = self.registry()?;
+        let document = self.whole_registry();
         let info = VersionInfo {
             number: self.memory.names.version + 1,
             at: now,
@@ -110,7 +116,8 @@ impl<R: Rows> Machine<R> {
 
     /// A version with its document.
     pub fn version(&mut self, number: u64) -> Result<Option<Version>> {
-        self.rows.version(number)
+        let shown = |v: Version| Version { document: v.document.map(Document::as_shown), ..v };
+        Ok(self.rows.version(number)?.map(shown))
     }
 
     fn keep(&mut self, version: Version) -> Result<u64> {
@@ -166,10 +173,30 @@ impl<R: Rows> Machine<R> {
     }
 }
 
+/// A difference as people may see it.
+fn hide(change: &mut Difference, there: &Document, wanted: &Document) {
+    if change.what != "kind" {
+        return;
+    }
+    let shown = |document: &Document, field: &str| {
+        let kind = document.kinds.iter().find(|(name, _)| name.as_str() == change.name)?.1;
+        serde_json::to_value(kind.clone().as_shown()).ok()?.get_mut(field).map(serde_json::Value::take)
+    };
+    for (field, now, then) in &mut change.fields {
+        if matches!(field.as_str(), "schema" | "schedule") {
+            *now = shown(there, field).unwrap_or_default();
+            *then = shown(wanted, field).unwrap_or_default();
+        }
+    }
+}
+
 /// The kinds of a document are its own. One that it had and no longer names stays, because jobs may name it, but it no longer runs
 /// by itself, and nothing watches it.
 fn own(wanted: &mut Document, there: &Document, source: &str) {
     for (name, kind) in &mut wanted.kinds {
+        if let Some(old) = there.kinds.get(name) {
+            kind.reveal(old);
+        }
         (kind.managed, kind.document) = (true, None);
         // Who says the same again takes nothing away from who said it first.
         let same = |old: &&KindSettings| KindSettings { document: None, ..(*old).clone() } == *kind;
@@ -207,6 +234,10 @@ fn check(wanted: &Document, there: &Document, misplaced: Vec<Problem>) -> Result
     }
     for (name, settings) in &wanted.kinds {
         settings.faults().into_iter().for_each(|(field, why)| fault(format!("kinds.{name}.{field}"), why));
+        if settings.schema.as_ref().is_some_and(Schema::is_hidden) {
+            let why = "a secret is written as it is shown, `***`; write the secret itself";
+            fault(format!("kinds.{name}.schema"), why.into());
+        }
     }
     let others = there.kinds.iter().filter(|(name, _)| !wanted.kinds.contains_key(*name));
     let watched = others.chain(&wanted.kinds).filter(|(_, kind)| !kind.alerts.is_empty()).count();
