@@ -169,7 +169,7 @@ async fn a_worker_cannot_say_that_a_document_describes_its_kind(served: Served) 
     assert_eq!(invoice["settings"]["timeout_ms"], 45_000, "{invoice}");
     let scheduled = json!({"queue": "post", "schedule": {"every": "1s"}});
     let ask = Ask::new(Method::PUT, "/v1/kinds/new").json(&scheduled).key(&worker);
-    assert_eq!(served.send(ask).await.is(422).code(), "TG2006");
+    assert_eq!(served.send(ask).await.is(422).code(), "TG2008");
 }
 
 async fn the_events_name_is_part_of_what_makes_it_the_same(served: Served) {

@@ -46,7 +46,7 @@ impl<R: Rows> Machine<R> {
             match (wanted_of(settings), there) {
                 (Some(_), Some((_, there))) if !there.state.managed => {
                     let what = format!(
-                        "there is a schedule `{name}` that no document describes; `tidegate schedules delete {name}` makes room for this one"
+                        "there is a schedule `{name}` that no document describes; `tidegate schedules rm {name}` makes room for this one"
                     );
                     let path = join(&join("kinds", kind.as_str()), "schedule");
                     problems.push(Problem { path, what });
