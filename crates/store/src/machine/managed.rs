@@ -99,15 +99,19 @@ impl<R: Rows> Machine<R> {
             }
         }
         after.extend(changes.put.iter().map(|(name, spec)| (name, spec.settings.after.as_slice())));
-        for (name, spec) in &changes.put {
-            for other in spec.settings.after.iter().filter(|other| !after.contains_key(other)) {
-                let near = nearest(other.as_str(), after.keys().map(|n| n.as_str()));
-                let near = near.map_or(String::new(), |n| format!("; did you mean `{n}`?"));
-                fault(name, Some("after"), format!("there is no schedule `{other}`{near}"));
-            }
-            if waits_for_itself(name, &after) {
-                fault(name, Some("after"), "it would wait for itself".into());
-            }
+        let missing = changes.put.iter().flat_map(|(name, spec)| {
+            let missing = spec.settings.after.iter().filter(|other| !after.contains_key(other));
+            missing.map(move |other| (name, other))
+        });
+        // As many as are told: looking for the nearest takes its time, and everybody else waits.
+        for (name, other) in missing.take(limits::MAX_REGISTRY_PROBLEMS) {
+            let near = nearest(other.as_str(), after.keys().map(|n| n.as_str()));
+            let near = near.map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+            fault(name, Some("after"), format!("there is no schedule `{other}`{near}"));
+        }
+        let circle = in_circles(&after);
+        for (name, _) in changes.put.iter().filter(|(name, _)| circle.contains(name)) {
+            fault(name, Some("after"), "it would wait for itself, or for one that does".into());
         }
         if after.len() > limits::MAX_SCHEDULES {
             let what = format!("{} schedules; there may be {}", after.len(), limits::MAX_SCHEDULES);
@@ -178,16 +182,31 @@ fn wanted_of(settings: &KindSettings) -> Option<ScheduleSettings> {
     settings.schedule.as_ref().filter(|_| settings.managed)?.settings().ok()
 }
 
-fn waits_for_itself(name: &ScheduleName, after: &BTreeMap<&ScheduleName, &[ScheduleName]>) -> bool {
-    let mut ahead: Vec<&ScheduleName> = after.get(name).into_iter().copied().flatten().collect();
-    let mut seen = BTreeSet::new();
-    while let Some(other) = ahead.pop() {
-        if other == name {
-            return true;
-        }
-        if seen.insert(other) {
-            ahead.extend(after.get(other).into_iter().copied().flatten());
+/// Those that can never go first: they wait for themselves, or for one that does. Each wait is looked at once.
+fn in_circles<'s>(after: &BTreeMap<&'s ScheduleName, &'s [ScheduleName]>) -> BTreeSet<&'s ScheduleName> {
+    let mut open: BTreeMap<&ScheduleName, usize> = BTreeMap::new();
+    let mut waiting: BTreeMap<&ScheduleName, Vec<&'s ScheduleName>> = BTreeMap::new();
+    let mut free: Vec<&'s ScheduleName> = vec![];
+    for (name, others) in after {
+        let there = others.iter().filter(|other| after.contains_key(other));
+        let n = there.inspect(|other| waiting.entry(*other).or_default().push(*name)).count();
+        if n == 0 {
+            free.push(*name);
+        } else {
+            open.insert(*name, n);
         }
     }
-    false
+    let mut left: BTreeSet<&'s ScheduleName> = after.keys().copied().collect();
+    while let Some(name) = free.pop() {
+        left.remove(name);
+        for other in waiting.remove(name).into_iter().flatten() {
+            if let Some(n) = open.get_mut(other) {
+                *n -= 1;
+                if *n == 0 {
+                    free.push(other);
+                }
+            }
+        }
+    }
+    left
 }
