@@ -143,10 +143,10 @@ mod tests {
             .collect();
         let expected = [
             ("failed", "a", "dead_letters > 0"),
-            ("slow", "a", "longest_run > 8m"),
+            ("slow", "a", "longest_run > 8 m"),
             ("mine", "b", "overdue > 1m"),
             ("failed", "c", "dead_letters > 0"),
-            ("slow", "c", "longest_run > 12m"),
+            ("slow", "c", "longest_run > 12 m"),
         ];
         assert_eq!(own, expected.map(|(id, on, condition)| (id, on, condition.to_owned())));
     }
