@@ -213,8 +213,10 @@ macro_rules! suite {
                 a_paused_schedule_skips_what_comes_and_says_so,
                 other_times_begin_when_they_are_set,
                 a_schedule_can_be_run_by_hand,
+                runs_by_hand_are_bounded,
                 a_cancelled_run_is_over,
                 erasing_a_tenant_takes_its_schedules,
+                a_tick_that_waits_for_an_erased_schedule_waits_no_longer,
                 a_ledger_is_bounded_and_comes_in_pages,
                 a_deleted_schedule_leaves_its_jobs,
                 a_schedule_that_cannot_work_is_refused,
@@ -240,6 +242,16 @@ macro_rules! suite {
                 a_registry_decides_for_categories_and_codes,
                 a_rate_limit_after_two_network_failures_counts_in_its_own_category,
                 a_registration_leaves_alone_what_a_document_described,
+            }
+            managed {
+                a_documents_schedule_is_in_force_and_changed_by_it_alone,
+                a_dropped_schedule_is_retired_and_comes_back_with_its_ledger,
+                a_kind_that_its_document_drops_no_longer_runs_by_itself,
+                a_document_does_not_take_somebodys_own_schedule,
+                schedules_of_a_document_wait_for_each_other,
+                a_schedule_that_cannot_work_refuses_its_document,
+                a_scheduled_payload_is_filled_and_its_secrets_are_not_shown,
+                the_store_says_how_late_its_schedules_are,
             }
             search {
                 search_finds_jobs_in_every_state,
@@ -362,6 +374,7 @@ mod tests {
             include_str!("cases/outcomes.rs"),
             include_str!("cases/why.rs"),
             include_str!("cases/registry.rs"),
+            include_str!("cases/managed.rs"),
             include_str!("cases/search.rs"),
             include_str!("cases/letters.rs"),
             include_str!("cases/flows.rs"),

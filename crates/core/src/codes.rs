@@ -179,6 +179,8 @@ codes! {
         "wait until no permits are held, or clear the domain's gates first";
     WRONG_SCHEDULE_STATE = "TG4020", State, "the schedule's state does not allow this",
         "`tidegate schedules show NAME` says where it stands: runs that are not finished, and who waits for it";
+    SCHEDULE_MANAGED = "TG4021", State, "the schedule is described by the registry's document",
+        "change the document and apply it with `tidegate registry apply FILE`; `schedules pause`, `resume` and `run` work on it as on any other";
     KIND_MANAGED = "TG4030", State, "the kind is described by the registry's document",
         "change the document and apply it with `tidegate registry apply FILE`";
     STORE_OWNED = "TG5001", Unreachable, "another process owns this store",

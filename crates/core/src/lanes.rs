@@ -27,7 +27,7 @@ use self::active::{ActiveSets, Caps};
 use self::caution::Caution;
 pub use self::caution::GATE_PARK;
 pub use self::claims::{Appetite, Picked, SuspectPick, SuspectRoom};
-pub use self::explain::Shares;
+pub use self::explain::{Glance, Shares};
 use self::parks::scopes_of;
 pub use self::window::Window;
 use crate::ids::{ConnectorName, GroupKey, QueueName, Seq};
@@ -85,6 +85,8 @@ struct Queue {
     settings: QueueSettings,
     running: u32,
     ready: u64,
+    /// Those of them that were taken back from a dead worker.
+    suspects: u64,
     parks: u32,
     window: Window,
     /// Share of workers that serve several queues.
@@ -190,6 +192,7 @@ impl Lanes {
             settings: settings.clone(),
             running: 0,
             ready: 0,
+            suspects: 0,
             parks: parks as u32,
             window: Window::default(),
             vtime: 0,
@@ -322,7 +325,10 @@ impl Lanes {
         now: Timestamp,
     ) {
         let Some(l) = self.lanes.get_mut(&lane) else { return };
-        l.suspects.insert(seq, Suspect { ready_at, exclusive: exclusive.0 });
+        let new = l.suspects.insert(seq, Suspect { ready_at, exclusive: exclusive.0 }).is_none();
+        if let Some(q) = self.queues.get_mut(&l.key.queue) {
+            q.suspects += u64::from(new);
+        }
         self.count_ready(lane, 1);
         self.refresh(lane, now);
     }
@@ -330,12 +336,14 @@ impl Lanes {
     /// Takes a ready job out, because it was cancelled, moved or erased. False if it is not ready in this lane.
     pub fn remove_ready(&mut self, lane: LaneId, seq: Seq, now: Timestamp) -> bool {
         let Some(l) = self.lanes.get_mut(&lane) else { return false };
-        if l.ready.remove(&seq).is_none() && l.suspects.remove(&seq).is_none() {
+        let suspect = l.ready.remove(&seq).is_none();
+        if suspect && l.suspects.remove(&seq).is_none() {
             return false;
         }
         l.passed_head = None;
         if let Some(q) = self.queues.get_mut(&l.key.queue) {
             q.ready -= 1;
+            q.suspects -= u64::from(suspect);
         }
         self.refresh(lane, now);
         self.is_gone(lane, seq);

@@ -17,11 +17,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::difference::{Change, Difference, differences};
+pub use self::difference::{Change, Difference, difference, differences};
 pub use self::document::{Document, Format, Problem, hash_of};
+pub use self::fields::join;
 pub use self::history::{Outcome, Version, VersionInfo};
 pub use self::schedule::ScheduleSpec;
 pub use self::writing::written;
+use crate::alerts::KindAlerts;
 use crate::failure::Category;
 use crate::ids::{ConnectorName, EventName, QueueName};
 use crate::job::Priority;
@@ -190,15 +192,18 @@ pub struct KindSettings {
     /// Categories of its failures by their code, whatever the handler said.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failures: BTreeMap<String, Category>,
-    /// Names of alerts that watch it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub alerts: Vec<String>,
+    /// Alerts that watch it.
+    #[serde(default, skip_serializing_if = "KindAlerts::is_empty")]
+    pub alerts: KindAlerts,
     /// When it runs by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ScheduleSpec>,
     /// A document describes it: a handler that registers itself leaves it as it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub managed: bool,
+    /// Which document that is, by where it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<String>,
 }
 
 fn default_timeout() -> i64 {
@@ -222,9 +227,10 @@ impl KindSettings {
             schema: None,
             on: vec![],
             failures: BTreeMap::new(),
-            alerts: vec![],
+            alerts: KindAlerts::default(),
             schedule: None,
             managed: false,
+            document: None,
         }
     }
 
@@ -239,6 +245,25 @@ impl KindSettings {
             Some(schema) => schema.mask(&payload).unwrap_or(payload),
             None => payload,
         }
+    }
+
+    /// The settings as people may see them: without secrets of payloads.
+    #[must_use]
+    pub fn as_shown(self) -> Self {
+        let Some(schema) = self.schema.as_ref().filter(|s| s.has_secrets()) else { return self };
+        let schedule = self.schedule.as_ref().map(|s| s.shown(schema));
+        Self { schema: Some(schema.shown()), schedule, ..self }
+    }
+
+    /// Puts back what was hidden when `old` was shown.
+    pub fn reveal(&mut self, old: &Self) {
+        let Some(schema) = &old.schema else { return };
+        if let (Some(new), Some(old)) = (&mut self.schedule, &old.schedule)
+            && let (Some(new), Some(old)) = (new.0.get_mut("payload"), old.0.get("payload"))
+        {
+            schema.revealed_payload(new, old);
+        }
+        self.schema = self.schema.take().map(|new| new.revealed(schema));
     }
 
     /// Says what is wrong with the settings, if anything.
@@ -272,22 +297,17 @@ impl KindSettings {
                 format!("description must have at most {} bytes", limits::MAX_NOTE_BYTES),
             ));
         }
-        for (field, n) in
-            [("on", self.on.len()), ("failures", self.failures.len()), ("alerts", self.alerts.len())]
-        {
+        for (field, n) in [("on", self.on.len()), ("failures", self.failures.len())] {
             if n > limits::MAX_KIND_LIST {
                 faults.push((field, format!("{field} must have at most {} entries", limits::MAX_KIND_LIST)));
             }
         }
-        let names = self.failures.keys().map(|code| ("failures", code));
-        for (field, name) in names.chain(self.alerts.iter().map(|name| ("alerts", name))) {
-            if name.is_empty() || name.len() > limits::MAX_NAME_BYTES {
-                faults.push((
-                    field,
-                    format!("a name in {field} must have 1 to {} bytes", limits::MAX_NAME_BYTES),
-                ));
-            }
+        if self.failures.keys().any(|code| code.is_empty() || code.len() > limits::MAX_NAME_BYTES) {
+            let most = limits::MAX_NAME_BYTES;
+            faults.push(("failures", format!("a name in failures must have 1 to {most} bytes")));
         }
+        faults.extend(self.alerts.faults(self.timeout_ms).into_iter().map(|why| ("alerts", why)));
+        faults.extend(self.schedule.as_ref().and_then(|s| s.fault(self.schema.as_ref())));
         let retry = self.retry.iter().flat_map(RetryPolicy::faults);
         faults.extend(retry.map(|(_, why)| ("retry", format!("retry: {why}"))));
         faults

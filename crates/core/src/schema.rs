@@ -10,6 +10,7 @@
 mod check;
 mod compile;
 mod format;
+mod hidden;
 mod rewrite;
 #[cfg(test)]
 mod tests;
@@ -90,6 +91,41 @@ impl Schema {
     /// The payload as people may see it: what is marked `x-secret` or `writeOnly` is replaced. `None` if nothing was.
     pub fn mask(&self, payload: &Payload) -> Option<Payload> {
         rewrite::mask(&self.compiled, payload.as_str()).map(Payload::trusted)
+    }
+
+    /// A value as people may see it, like [`mask`](Self::mask).
+    pub fn masked(&self, value: &Value) -> Value {
+        let masked = rewrite::mask(&self.compiled, &value.to_string());
+        masked.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_else(|| value.clone())
+    }
+
+    /// The schema as people may see it: without values of what is secret.
+    pub fn shown(&self) -> Self {
+        if !self.has_secrets() {
+            return self.clone();
+        }
+        Self { written: Arc::new(hidden::shown(&self.written)), compiled: self.compiled.clone() }
+    }
+
+    /// The schema with what was hidden when `old` was shown.
+    #[must_use]
+    pub fn revealed(self, old: &Self) -> Self {
+        if !old.has_secrets() {
+            return self;
+        }
+        let mut written = (*self.written).clone();
+        hidden::put_back(&mut written, &hidden::shown(&old.written), &old.written);
+        Self::compile(&written).unwrap_or(self)
+    }
+
+    /// Whether a secret is written as it is shown: only whoever knows the schema that was shown can put it back.
+    pub fn is_hidden(&self) -> bool {
+        self.has_secrets() && hidden::is_hidden(&self.written)
+    }
+
+    /// A payload with what was hidden when `old` was shown.
+    pub fn revealed_payload(&self, new: &mut Value, old: &Value) {
+        hidden::put_back(new, &self.masked(old), old);
     }
 
     /// Whether any field is secret.

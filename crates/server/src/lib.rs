@@ -47,4 +47,3 @@ pub use clock::Clock;
 pub use openapi::document as openapi;
 pub use options::{Limits, Rate, ServerGates, ServerOptions, ServerRoles, TlsFiles};
 pub use server::Server;
-pub use watch::SchedulerLag;

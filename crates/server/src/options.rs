@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tidegate_gates::{Backend, GateSettings, GatesError};
 
+use crate::Clock;
 use crate::alerts::AlertSettings;
-use crate::{Clock, SchedulerLag};
 
 /// How a server is set up.
 #[derive(Debug, Clone)]
@@ -29,8 +29,6 @@ pub struct ServerOptions {
     pub gates: Option<ServerGates>,
     /// Rules and channels of alerts.
     pub alerts: AlertSettings,
-    /// How late schedules are, as whoever runs them says.
-    pub scheduler_lag: SchedulerLag,
     /// Counts attempts by tenant, too.
     pub metrics_by_tenant: bool,
 }
@@ -46,7 +44,6 @@ impl Default for ServerOptions {
             clock: Clock::system(),
             gates: None,
             alerts: AlertSettings::default(),
-            scheduler_lag: SchedulerLag::default(),
             metrics_by_tenant: false,
         }
     }

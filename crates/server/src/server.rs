@@ -56,18 +56,8 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// Opens the port. Refused on anything but loopback while the store has no key.
     pub async fn bind(store: Arc<dyn Store>, options: ServerOptions) -> Result<Self> {
-        let ServerOptions {
-            bind,
-            tls,
-            limits,
-            roles,
-            drain,
-            clock,
-            gates,
-            alerts,
-            scheduler_lag,
-            metrics_by_tenant,
-        } = options;
+        let ServerOptions { bind, tls, limits, roles, drain, clock, gates, alerts, metrics_by_tenant } =
+            options;
         store.feed().meter().by_tenant(metrics_by_tenant);
         if !bind.ip().is_loopback() && !KeyRing::default().known(&*store, clock.now()).await?.any() {
             let detail = format!(
@@ -107,7 +97,7 @@ impl Server {
             pulse: Pulse::new(),
             portion: Portion::new(limits.claim_bytes),
             repeats: Repeats::default(),
-            watch: Watch::new(clock.now(), scheduler_lag),
+            watch: Watch::new(clock.now()),
             alerts: Arc::new(alerts),
             clock,
             limits,

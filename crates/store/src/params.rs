@@ -559,6 +559,10 @@ pub struct Totals {
     pub cancelled: u64,
     /// Writes refused since the store was opened because their lease was lost.
     pub stale_refused: u64,
+    /// Schedules that are in force.
+    pub schedules: u64,
+    /// When the next of them is to be looked at; if that has passed, it is late.
+    pub next_tick: Option<Timestamp>,
 }
 
 /// What a record is about.
@@ -681,6 +685,10 @@ pub struct ScheduleView {
     pub completed: Option<Timestamp>,
     /// The last line of its ledger.
     pub last: Option<TickEntry>,
+    /// The document of the registry that describes it; `None`: somebody's own.
+    pub document: Option<String>,
+    /// Since when that document no longer has it.
+    pub retired: Option<Timestamp>,
 }
 
 /// Which lines of a ledger.

@@ -5,7 +5,7 @@ use tidegate_core::ids::JobId;
 use tidegate_core::job::Resolution;
 use tidegate_store::params;
 
-use crate::Cursor;
+use crate::{Cursor, Time};
 
 /// Recover dead letters as new jobs with a fresh attempt budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,19 +142,44 @@ pub struct Totals {
     pub cancelled: u64,
     /// Writes refused since the store was opened because their lease was lost.
     pub stale_refused: u64,
+    /// Schedules that are in force.
+    #[serde(default)]
+    pub schedules: u64,
+    /// When the next of them is to be looked at; if that has passed, it is late.
+    #[serde(default)]
+    pub next_tick: Option<Time>,
 }
 
 impl From<params::Totals> for Totals {
     fn from(t: params::Totals) -> Self {
-        let params::Totals { blocked, ready, scheduled, running, completed, dead, cancelled, stale_refused } =
-            t;
-        Self { blocked, ready, scheduled, running, completed, dead, cancelled, stale_refused }
+        Self {
+            blocked: t.blocked,
+            ready: t.ready,
+            scheduled: t.scheduled,
+            running: t.running,
+            completed: t.completed,
+            dead: t.dead,
+            cancelled: t.cancelled,
+            stale_refused: t.stale_refused,
+            schedules: t.schedules,
+            next_tick: t.next_tick.map(Time),
+        }
     }
 }
 
 impl From<Totals> for params::Totals {
     fn from(t: Totals) -> Self {
-        let Totals { blocked, ready, scheduled, running, completed, dead, cancelled, stale_refused } = t;
-        Self { blocked, ready, scheduled, running, completed, dead, cancelled, stale_refused }
+        Self {
+            blocked: t.blocked,
+            ready: t.ready,
+            scheduled: t.scheduled,
+            running: t.running,
+            completed: t.completed,
+            dead: t.dead,
+            cancelled: t.cancelled,
+            stale_refused: t.stale_refused,
+            schedules: t.schedules,
+            next_tick: t.next_tick.map(|at| at.0),
+        }
     }
 }

@@ -46,6 +46,13 @@ pub struct Schedule {
     pub completed: Option<Time>,
     /// The last line of its ledger.
     pub last: Option<Tick>,
+    /// The document of the registry that describes it; `null`: somebody's own.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(example = "registry.toml"))]
+    pub document: Option<String>,
+    /// Since when that document no longer has it: it does not run, its ledger stays.
+    #[serde(default)]
+    pub retired: Option<Time>,
 }
 
 /// That a schedule is paused.
@@ -180,6 +187,8 @@ impl From<ScheduleView> for Schedule {
             open: s.open.into_iter().map(Tick::from).collect(),
             completed: s.completed.map(Time),
             last: s.last.map(Tick::from),
+            document: s.document,
+            retired: s.retired.map(Time),
         }
     }
 }
@@ -201,6 +210,8 @@ impl TryFrom<Schedule> for ScheduleView {
             open: s.open.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
             completed: s.completed.map(|t| t.0),
             last: s.last.map(TryInto::try_into).transpose()?,
+            document: s.document,
+            retired: s.retired.map(|t| t.0),
         })
     }
 }

@@ -375,9 +375,10 @@ pub struct KindSettings {
     /// Categories of its failures by their code.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub failures: std::collections::BTreeMap<String, Category>,
-    /// Names of alerts that watch it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub alerts: Vec<String>,
+    /// Alerts that watch it: a list of names, or a table of rules as in the alerts file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub alerts: Option<serde_json::Value>,
     /// When it runs by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -385,6 +386,9 @@ pub struct KindSettings {
     /// A document describes it: a handler that registers itself leaves it as it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub managed: bool,
+    /// Which document that is, by where it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<String>,
 }
 
 names!(

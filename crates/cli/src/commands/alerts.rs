@@ -161,7 +161,17 @@ async fn rules(file: Option<String>, config: &Config, output: &Output) -> Result
         data::remote(&config).await?.alert_rules().await?
     } else {
         let settings = settings(&config)?;
-        Rules { channels: settings.shown(), rules: settings.rules }
+        // Without a store there are no kinds that could have alerts.
+        let kinds = match data::existing(&config).await {
+            Ok(data) => {
+                let kinds = data.store.kinds().await;
+                data.close().await?;
+                kinds?
+            }
+            Err(_) => vec![],
+        };
+        let rules = settings.in_force(&kinds);
+        Rules { channels: settings.shown(&rules), rules }
     };
     output.answer(&rules, || {
         let mut table = Table::new(vec![

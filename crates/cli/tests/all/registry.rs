@@ -149,3 +149,43 @@ fn a_server_reloads_its_file_on_change_and_on_sighup_and_keeps_the_old_one_if_it
     wait_for("the file on SIGHUP", || timeout() == 45_000);
     assert_eq!(server.stop(), 0);
 }
+
+/// By the command line, by a changed file, on SIGHUP and by a rollback: the schedule and the alert are what the document says.
+#[test]
+fn schedules_and_alerts_follow_the_file_of_a_server() {
+    let place = Place::default();
+    let timed = INVOICES.replace("timeout", "schedule = { cron = \"0 3 * * *\", payload = { order = 1, card = \"4111-hidden\" } }\nalerts = [\"failed\"]\ntimeout");
+    let file = place.file("registry.toml", &timed);
+    let server = Serving::start(&place, &["--registry", &file]);
+    let schedule = || {
+        let shown = server.run(&place, &["schedules", "show", "invoice.send", "--json"]).ok().json();
+        shown["schedule"].clone()
+    };
+    let watched = || {
+        let rules = server.run(&place, &["alerts", "rules", "--json"]).ok().json();
+        let mine = |r: &serde_json::Value| r["id"] == "failed" && r["on"] == json!(["invoice.send"]);
+        rules["rules"].as_array().unwrap().iter().any(mine)
+    };
+    assert!(schedule()["document"].as_str().unwrap().ends_with("registry.toml") && watched());
+    let listed = server.run(&place, &["schedules", "ls", "--json"]).ok();
+    assert!(!listed.out.contains("4111-hidden"), "{}", listed.out);
+    let refused = server.run(&place, &["schedules", "put", "invoice.send", "--cron", "0 4 * * *"]);
+    assert!(refused.err.contains("TG4021") && refused.err.contains("registry.toml"), "{}", refused.err);
+    server.run(&place, &["schedules", "pause", "invoice.send", "--by", "ada"]).ok();
+    place.file("registry.toml", &timed.replace("0 3 * * *", "0 5 * * *"));
+    wait_for("the changed file", || schedule()["settings"]["cron"] == "0 5 * * *");
+    assert_eq!(schedule()["paused"]["by"], "ada", "it stays paused");
+    place.file("registry.toml", INVOICES);
+    wait_for("the file without it", || schedule()["retired"].is_string());
+    assert!(!watched());
+    server.run(&place, &["registry", "rollback", "1"]).ok();
+    let back = schedule();
+    assert_eq!(
+        (&back["settings"]["cron"], &back["retired"]),
+        (&json!("0 3 * * *"), &serde_json::Value::Null)
+    );
+    assert!(watched());
+    kill_process(server.pid(), Signal::HUP).unwrap();
+    wait_for("the file on SIGHUP", || schedule()["retired"].is_string());
+    assert_eq!(server.stop(), 0);
+}

@@ -12,6 +12,7 @@ pub mod gates;
 pub mod leases;
 pub mod letters;
 pub mod limits;
+pub mod managed;
 pub mod order;
 pub mod outcomes;
 pub mod parks;

@@ -371,6 +371,17 @@ pub async fn a_schedule_can_be_run_by_hand(w: &mut World) {
     );
 }
 
+pub async fn runs_by_hand_are_bounded(w: &mut World) {
+    put(w, "s", ScheduleSettings { overlap: Overlap::Allow, ..ScheduleSettings::every("1d") }).await;
+    for _ in 0..limits::MAX_OPEN_RUNS {
+        w.store().run_schedule(name("s"), w.now).await.expect("it runs");
+    }
+    refused(w.store().run_schedule(name("s"), w.now).await, codes::WRONG_SCHEDULE_STATE);
+    let job = w.claim(1).await.jobs.pop().expect("there is one");
+    w.finish(&job).await;
+    w.store().run_schedule(name("s"), w.now).await.expect("there is room again");
+}
+
 pub async fn a_cancelled_run_is_over(w: &mut World) {
     put(w, "s", ScheduleSettings::every("1d")).await;
     let first = w.store().run_schedule(name("s"), w.now).await.expect("it runs");
@@ -403,6 +414,27 @@ pub async fn erasing_a_tenant_takes_its_schedules(w: &mut World) {
     assert_eq!(w.store().schedule(name("theirs")).await.ok(), Some(None));
     pass(w, MINUTE).await;
     assert_eq!(w.claim(10).await.jobs.len(), 1, "what waited for it waits no longer");
+}
+
+pub async fn a_tick_that_waits_for_an_erased_schedule_waits_no_longer(w: &mut World) {
+    put(
+        w,
+        "theirs",
+        ScheduleSettings { tenant: Some(tenant("acme")), ..ScheduleSettings::cron("0 3 * * *", "UTC") },
+    )
+    .await;
+    put(
+        w,
+        "ours",
+        ScheduleSettings { after: vec![name("theirs")], ..ScheduleSettings::cron("0 4 * * *", "UTC") },
+    )
+    .await;
+    pass(w, 2 * HOUR).await;
+    assert_eq!(view(w, "ours").await.waiting.len(), 1);
+    let erase = Erase { tenant: tenant("acme"), after: Seq(0), scan: 100, now: w.now };
+    w.store().erase(erase).await.expect("it can be erased");
+    assert!(view(w, "ours").await.waiting.is_empty());
+    assert_eq!(w.claim(10).await.jobs.len(), 1, "it runs in the commit that erased the other");
 }
 
 pub async fn a_ledger_is_bounded_and_comes_in_pages(w: &mut World) {

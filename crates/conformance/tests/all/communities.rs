@@ -13,6 +13,7 @@ use tidegate_core::job::Priority;
 use tidegate_core::payload::Payload;
 use tidegate_core::policies::Policies;
 use tidegate_core::registry::{Document, Format};
+use tidegate_core::time::Timestamp;
 use tidegate_store::offer::{Offer, Offered, offer};
 use tidegate_store::params::{JobQuery, NewJob};
 use tidegate_store::{MemoryStore, Store, subscribers};
@@ -123,6 +124,44 @@ async fn each_kind_takes_what_it_should_and_refuses_everything_else(store: Arc<d
     assert_eq!(filled, json!({ "window_days": 28, "dry_run": false }), "defaults");
 }
 
+/// The schedules of the catalog with the first run after 14 November 2025, 12:00 by the clock of São Paulo, and what each waits for.
+const SCHEDULES: [(&str, &str, &[&str]); 11] = [
+    ("age-data-cleanup", "2025-11-16T02:00:00-03:00[America/Sao_Paulo]", &[]),
+    ("age-revalidation-prompt", "2025-11-15T08:00:00-03:00[America/Sao_Paulo]", &[]),
+    ("backup-database", "2025-11-15T03:00:00-03:00[America/Sao_Paulo]", &[]),
+    ("community-graph-build", "2025-11-15T04:15:00-03:00[America/Sao_Paulo]", &["daily-feature-aggregation"]),
+    ("daily-feature-aggregation", "2025-11-15T01:00:00-03:00[America/Sao_Paulo]", &[]),
+    ("daily-missions-assignment", "2025-11-15T00:01:00-03:00[America/Sao_Paulo]", &[]),
+    ("data-anonymization", "2025-11-15T02:00:00-03:00[America/Sao_Paulo]", &["daily-feature-aggregation"]),
+    ("minor-detection-scan", "2025-11-15T04:00:00-03:00[America/Sao_Paulo]", &[]),
+    ("session-cleanup", "2025-11-15T03:00:00-03:00[America/Sao_Paulo]", &[]),
+    ("streak-check", "2025-11-15T00:30:00-03:00[America/Sao_Paulo]", &[]),
+    ("weekly-ranking-reset", "2025-11-16T00:00:00-03:00[America/Sao_Paulo]", &[]),
+];
+
+async fn every_schedule_of_the_catalog_is_in_force(store: Arc<dyn Store>) {
+    // 12:00 of that day over there.
+    let now = Timestamp(1_763_132_400_000);
+    let sent = Offer { text: TEXT, format: Format::Toml, by: "ann", source: "example", dry_run: false, now };
+    assert!(matches!(offer(&*store, sent).await.expect("answered"), Offered::Applied(_)));
+    let found = store.schedules().await.expect("answered");
+    let said: Vec<(String, String, Vec<String>)> = found
+        .iter()
+        .map(|s| {
+            assert_eq!((s.document.as_deref(), s.kind.as_str()), (Some("example"), s.name.as_str()));
+            let local = s.settings.compile().expect("it works").local(s.next.expect("it comes"));
+            (s.name.to_string(), local, s.settings.after.iter().map(ToString::to_string).collect())
+        })
+        .collect();
+    let expected: Vec<(String, String, Vec<String>)> = SCHEDULES
+        .iter()
+        .map(|(name, next, after)| {
+            ((*name).into(), (*next).into(), after.iter().map(|a| (*a).to_owned()).collect())
+        })
+        .collect();
+    assert_eq!(said, expected);
+}
+
 async fn one_event_enqueues_exactly_who_subscribes(store: Arc<dyn Store>) {
     let now = START;
     let sent = Offer { text: TEXT, format: Format::Toml, by: "ann", source: "example", dry_run: false, now };
@@ -167,18 +206,21 @@ async fn one_event_enqueues_exactly_who_subscribes(store: Arc<dyn Store>) {
 async fn the_example_over_memory() {
     each_kind_takes_what_it_should_and_refuses_everything_else(Arc::new(MemoryStore::new())).await;
     one_event_enqueues_exactly_who_subscribes(Arc::new(MemoryStore::new())).await;
+    every_schedule_of_the_catalog_is_in_force(Arc::new(MemoryStore::new())).await;
 }
 
 #[tokio::test]
 async fn the_example_over_sqlite() {
-    let (one, other) = (Sqlite::open(), Sqlite::open());
+    let (one, other, third) = (Sqlite::open(), Sqlite::open(), Sqlite::open());
     each_kind_takes_what_it_should_and_refuses_everything_else(one.store()).await;
     one_event_enqueues_exactly_who_subscribes(other.store()).await;
+    every_schedule_of_the_catalog_is_in_force(third.store()).await;
 }
 
 #[tokio::test]
 async fn the_example_over_postgres() {
-    let (one, other) = (Postgres::open().await, Postgres::open().await);
+    let (one, other, third) = (Postgres::open().await, Postgres::open().await, Postgres::open().await);
     each_kind_takes_what_it_should_and_refuses_everything_else(one.store()).await;
     one_event_enqueues_exactly_who_subscribes(other.store()).await;
+    every_schedule_of_the_catalog_is_in_force(third.store()).await;
 }

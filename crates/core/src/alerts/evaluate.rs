@@ -9,6 +9,7 @@ use super::message::{Filled, fill};
 use super::readings::{Readings, Scope, Target};
 use super::rule::Rule;
 use super::{MAX_INCIDENTS, Severity, Silence, UNMEASURED_MS};
+use crate::ids::JobId;
 use crate::time::Timestamp;
 
 /// How far an incident is.
@@ -48,6 +49,9 @@ pub struct Incident {
     pub message: String,
     /// What to do.
     pub runbook: String,
+    /// The job that told each channel last: the next word to that channel waits for it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub told_by: BTreeMap<String, JobId>,
 }
 
 /// Incidents by rule and target.
@@ -143,7 +147,7 @@ pub fn evaluate(
         let whole = (scope == Scope::System).then(Target::system);
         let targets: Vec<Target> = readings.targets(scope).cloned().chain(whole).collect();
         for target in targets {
-            if !rule.on.is_empty() && !rule.on.contains(&target.name) {
+            if !rule.is_about(&target.name) {
                 continue;
             }
             let key = (rule.id.clone(), target.to_string());
@@ -170,12 +174,17 @@ pub fn evaluate(
     }
     // What no rule is about any more, or is not measured at all.
     for (key, incident) in book.iter().filter(|(key, i)| i.phase != Phase::Quiet && !judged.contains(*key)) {
-        let rule = rules.iter().find(|r| r.enabled && r.id == key.0);
+        // Several kinds may have a rule of one name.
+        let name = key.1.split_once(':').map_or("", |(_, name)| name);
+        let mut own = rules.iter().filter(|r| r.id == key.0);
+        let rule = own.clone().find(|r| r.enabled && r.is_about(name));
         if rule.is_some() && now.since(incident.seen_at) <= UNMEASURED_MS {
             continue;
         }
-        let channels = rules.iter().find(|r| r.id == key.0).map(|r| r.channels.clone());
-        out.tellings.extend(resolved(incident, channels.unwrap_or_else(|| vec!["log".into()]), now));
+        // A rule that is gone with its document still closes the pagers that it opened.
+        let told = || incident.told_by.keys().cloned().chain(["log".to_owned()]).collect();
+        let channels = rule.or(own.next()).map_or_else(told, |r| r.channels.clone());
+        out.tellings.extend(resolved(incident, channels, now));
         out.changed.push(quiet(incident, now));
     }
     out
@@ -199,7 +208,8 @@ impl Step<'_> {
         match (known.map_or(Phase::Quiet, |k| k.phase), self.verdict) {
             (Phase::Quiet, Verdict::Holds(value, bar)) => {
                 let number = known.map_or(0, |k| k.number) + 1;
-                (Some(self.begun(number, message(value, bar))), None)
+                let told_by = known.map(|k| k.told_by.clone()).unwrap_or_default();
+                (Some(Incident { told_by, ..self.begun(number, message(value, bar)) }), None)
             }
             (Phase::Quiet, Verdict::Clear | Verdict::Unknown) => (None, None),
             (Phase::Pending, Verdict::Clear | Verdict::Unknown) => {
@@ -236,6 +246,7 @@ impl Step<'_> {
             told: 0,
             message,
             runbook: self.rule.runbook.clone(),
+            told_by: BTreeMap::new(),
         }
     }
 

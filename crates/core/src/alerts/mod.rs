@@ -10,6 +10,7 @@
 
 mod condition;
 mod evaluate;
+mod kinds;
 mod message;
 mod readings;
 mod rule;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::condition::Condition;
 pub use self::evaluate::{Book, Evaluated, Incident, Phase, Telling, What, evaluate};
+pub use self::kinds::{KindAlerts, in_force};
 pub use self::message::{Filled, fill};
 pub use self::readings::{READINGS, ReadingName, Readings, Scope, Target, known, table as readings_table};
 pub use self::rule::{Rule, RulePatch, check_all, merged};
@@ -27,6 +29,8 @@ use crate::time::Timestamp;
 
 /// Most rules.
 pub const MAX_RULES: usize = 500;
+/// Most kinds of a registry that have alerts: their letters and results take a search each.
+pub const MAX_WATCHED_KINDS: usize = 50;
 /// Most incidents that are open or about to be; further ones have to wait for a place.
 pub const MAX_INCIDENTS: usize = 1_000;
 /// Longest message, filled in.

@@ -112,7 +112,7 @@ readings! {
     System "expected_workers" Count "workers that there should be; set in the alerts file";
     System "store_failing" Count "1 while the store cannot be written to";
     System "gates_alone" Count "1 while a process decides gates without their backend";
-    System "scheduler_lag" Seconds "how late the schedules are";
+    System "scheduler_lag" Seconds "how late the oldest tick is that is due and not decided";
 }
 
 /// What a reading of a job's own result is called: `result.` and the field.

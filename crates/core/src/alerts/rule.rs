@@ -43,36 +43,52 @@ pub struct Rule {
     pub enabled: bool,
 }
 
+impl Rule {
+    /// Whether it is about the queue, kind or domain of this name; of the whole, the name is empty.
+    pub fn is_about(&self, name: &str) -> bool {
+        self.on.is_empty() || self.on.iter().any(|on| on == name)
+    }
+}
+
 /// What a file says of a rule: a shipped one is changed, another one is made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RulePatch {
     /// When it is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<Condition>,
     /// How long that must last, such as `5m`.
-    #[serde(rename = "for")]
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub lasts: Option<String>,
     /// How bad it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub severity: Option<Severity>,
     /// Who is told.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub channels: Option<Vec<String>>,
     /// What they are told.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// After how long they are told again, such as `4h`; `0s`: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub repeat: Option<String>,
     /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub runbook: Option<String>,
     /// What it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub on: Option<Vec<String>>,
     /// Fewer samples say nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub least_samples: Option<u64>,
     /// Whether it is evaluated.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 }
 
 impl RulePatch {
     /// The rule, whole.
-    fn over(self, id: &str, base: Option<Rule>) -> Result<Rule, String> {
+    pub(super) fn over(self, id: &str, base: Option<Rule>) -> Result<Rule, String> {
         let span = |text: &str| text.parse::<Millis>().map(|m| m.0).map_err(|e| e.to_string());
         let mut rule = match (base, &self.condition) {
             (Some(base), _) => base,

@@ -8,9 +8,9 @@ use super::{DEFAULT_REPEAT_MS, Severity};
 use crate::slo::{OBJECTIVES, Objective, Sense};
 use crate::time::Millis;
 
-struct Shipped {
+struct Shipped<'c> {
     id: &'static str,
-    condition: &'static str,
+    condition: &'c str,
     for_ms: i64,
     severity: Severity,
     channels: &'static [&'static str],
@@ -27,7 +27,7 @@ const LOOK: &[&str] = &["slack"];
 /// Told to whoever is on call.
 const PAGE: &[&str] = &["slack", "pagerduty"];
 
-const BASE: Shipped = Shipped {
+const BASE: Shipped<'static> = Shipped {
     id: "",
     condition: "",
     for_ms: 0,
@@ -44,7 +44,7 @@ const BASE: Shipped = Shipped {
 const AGGREGATION: &[&str] = &["daily-feature-aggregation"];
 const GRAPH: &[&str] = &["community-graph-build"];
 
-const JOBS: &[Shipped] = &[
+const JOBS: &[Shipped<'static>] = &[
     Shipped {
         id: "queue_depth_high",
         condition: "waiting > 1000",
@@ -251,7 +251,29 @@ const JOBS: &[Shipped] = &[
     },
 ];
 
-impl Shipped {
+/// What any kind can name in the registry: it failed, or it takes nearly as long as it may.
+pub(super) fn of_every_kind(timeout_ms: i64) -> Vec<Rule> {
+    let slow = format!("longest_run > {}", Millis(timeout_ms / 5 * 4));
+    let failed = Shipped {
+        id: "failed",
+        condition: "dead_letters > 0",
+        severity: Severity::Error,
+        channels: PAGE,
+        message: "{where} failed: {value} dead letters to look at",
+        runbook: "dead-letters.md",
+        ..BASE
+    };
+    let slow = Shipped {
+        id: "slow",
+        condition: &slow,
+        message: "{where} has run for {value}, longer than {bar}",
+        runbook: "slow-jobs.md",
+        ..BASE
+    };
+    [failed, slow].iter().filter_map(Shipped::rule).collect()
+}
+
+impl Shipped<'_> {
     fn rule(&self) -> Option<Rule> {
         Some(Rule {
             id: self.id.into(),

@@ -248,6 +248,7 @@ impl Lanes {
             return false;
         }
         queue.ready -= 1;
+        queue.suspects -= 1;
         if let Some(limiter) = queue.settings.limiter {
             queue.window.record(limiter, now, 1);
         }

@@ -1,6 +1,6 @@
 //! Why a job waits, and how long lines are. Nothing here changes anything.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Blocked, Lane, LaneId, Lanes, Queue, QueueId, group_limit};
 use crate::ids::{GroupKey, Seq};
@@ -8,6 +8,15 @@ use crate::time::Timestamp;
 
 /// Jobs of a lane that are looked at for the oldest one.
 const HEADS: usize = 64;
+
+/// How long the lines of a queue are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Glance {
+    /// When the oldest ready job became ready.
+    pub oldest_ready: Option<Timestamp>,
+    /// Groups that have ready jobs and are parked.
+    pub parked_groups: usize,
+}
 
 /// Who is served when, as far as it does not follow from who is ready: virtual times and ages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,27 +83,28 @@ impl Lanes {
         Some(if windows == 0 { now } else { base.plus_ms(limiter.per_ms * windows as i64).max(now) })
     }
 
-    /// The oldest ready job of a queue, by the time it became ready. Looks at the front of each lane.
-    pub fn oldest_ready(&self, queue: QueueId) -> Option<Timestamp> {
-        let heads = |lane: &Lane| {
+    /// How long lines are in every queue that has any, in one walk over the lanes: health asks every second.
+    pub fn glance(&self) -> HashMap<QueueId, Glance> {
+        let mut glances: HashMap<QueueId, (Glance, HashSet<&GroupKey>)> = HashMap::new();
+        for lane in self.lanes.values() {
             // Jobs that came back stand in front of older ones; a few looks find the oldest.
             let ready = lane.ready.values().take(HEADS).copied().min();
             let suspect = lane.suspects.first_key_value().map(|(_, s)| s.ready_at);
-            ready.into_iter().chain(suspect).min()
-        };
-        self.lanes.values().filter(|l| l.key.queue == queue).filter_map(heads).min()
+            let Some(oldest) = ready.into_iter().chain(suspect).min() else { continue };
+            let (glance, parked) = glances.entry(lane.key.queue).or_default();
+            glance.oldest_ready = Some(glance.oldest_ready.map_or(oldest, |at| at.min(oldest)));
+            if lane.parks > 0 {
+                parked.insert(&lane.key.group);
+            }
+        }
+        let count =
+            |(glance, parked): (Glance, HashSet<&GroupKey>)| Glance { parked_groups: parked.len(), ..glance };
+        glances.into_iter().map(|(queue, found)| (queue, count(found))).collect()
     }
 
     /// Jobs of a queue that were taken back from a dead worker and have not run since.
     pub fn stalled(&self, queue: QueueId) -> u64 {
-        self.lanes.values().filter(|l| l.key.queue == queue).map(|l| l.suspects.len() as u64).sum()
-    }
-
-    /// Groups of a queue that have ready jobs and are parked.
-    pub fn parked_groups(&self, queue: QueueId) -> usize {
-        let parked =
-            |l: &&Lane| l.key.queue == queue && l.parks > 0 && !(l.ready.is_empty() && l.suspects.is_empty());
-        self.lanes.values().filter(parked).map(|l| &l.key.group).collect::<BTreeSet<_>>().len()
+        self.queues.get(&queue).map_or(0, |q| q.suspects)
     }
 
     /// Running jobs and limit of the lane's group, if it has a limit.

@@ -397,3 +397,22 @@ fn a_suspect_of_a_full_kind_waits() {
     assert_eq!(w.claim(1).len(), 1);
     assert_eq!(w.lanes.find_suspect(&room, SuspectRoom::Alone, w.now), SuspectPick::Nothing);
 }
+
+#[test]
+fn how_long_lines_are_is_counted_as_they_change() {
+    let mut w = World::new(QueueSettings::default());
+    let (a, b) = (w.lane("a", Priority::Low), w.lane("b", Priority::High));
+    let now = w.now;
+    w.add(a, 2);
+    for (lane, seq) in [(a, 100), (a, 101), (b, 102)] {
+        w.lanes.add_suspect(lane, Seq(seq), Exclusive(false), now.plus_ms(seq), now);
+    }
+    assert_eq!(w.lanes.stalled(Q), 3);
+    assert!(w.lanes.take_suspect(b, Seq(102), now));
+    assert!(w.lanes.remove_ready(a, Seq(101), now) && !w.lanes.remove_ready(a, Seq(101), now));
+    assert_eq!(w.lanes.stalled(Q), 1);
+    let first = w.lanes.glance()[&Q];
+    assert_eq!((first.oldest_ready, first.parked_groups), (Some(now), 0));
+    assert!(w.lanes.remove_ready(a, Seq(100), now));
+    assert_eq!(w.lanes.stalled(Q), 0);
+}

@@ -112,7 +112,7 @@ metrics! {
     STALE "tidegate_stale_writes_total" Counter Process [] "Writes refused because their lease was lost";
     STORE_UP "tidegate_store_up" Gauge Process [] "1 while the store can be written to";
     HEALTH "tidegate_health" Gauge Process [] "0 healthy, 1 degraded, 2 unhealthy";
-    SCHEDULER_LAG "tidegate_scheduler_lag_seconds" Gauge Process [] "How late the schedules are; absent where none are";
+    SCHEDULER_LAG "tidegate_scheduler_lag_seconds" Gauge Process [] "How late the oldest tick is that is due and not decided; absent where there are no schedules";
     ALERTS "tidegate_alerts_firing" Gauge Process ["rule", "severity"] "Incidents that are open, from the process that evaluates";
     GATE_EVENTS "tidegate_gate_events_total" Counter Shared ["domain", "event"] "What came of admissions, by all processes of the last hour";
     GATE_HELD "tidegate_gate_held" Gauge Shared ["domain"] "Permits held now";

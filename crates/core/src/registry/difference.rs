@@ -31,7 +31,7 @@ impl Change {
 /// One queue, kind or policy that is not as a document wants it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
-    /// `queue`, `kind`, `policy`, `category` or `platform`.
+    /// `queue`, `kind`, `schedule`, `policy`, `category` or `platform`.
     pub what: String,
     /// Its name.
     pub name: String,
@@ -83,7 +83,8 @@ pub fn differences(there: &Document, wanted: &Document, exactly: bool) -> Vec<Di
     all
 }
 
-fn difference(what: &str, name: &str, now: Option<Value>, then: Option<Value>) -> Option<Difference> {
+/// Where one entry is not as it is wanted.
+pub fn difference(what: &str, name: &str, now: Option<Value>, then: Option<Value>) -> Option<Difference> {
     let made = |change, fields| Difference { what: what.to_owned(), name: name.to_owned(), change, fields };
     let Some(then) = then else { return Some(made(Change::Remove, vec![])) };
     let Some(now) = now else { return Some(made(Change::Add, vec![])) };

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::fields::{Fields, Problems, boolean, float, join, kind_of, parsed, text, texts, whole};
 use super::schedule::ScheduleSpec;
 use super::{KindSettings, Limiter, QueueSettings, Retention};
+use crate::alerts::KindAlerts;
 use crate::failure::Category;
 use crate::ids::{EventName, KindName, QueueName};
 use crate::limits;
@@ -152,6 +153,13 @@ impl Document {
                 queue.retry = policy.into_owned();
             }
         }
+    }
+
+    /// The document as people may see it: without secrets of payloads.
+    #[must_use]
+    pub fn as_shown(mut self) -> Self {
+        self.kinds = self.kinds.into_iter().map(|(name, kind)| (name, kind.as_shown())).collect();
+        self
     }
 
     /// Hash of what it says, whatever the order in which it says it.
@@ -424,14 +432,20 @@ fn read_kind(path: String, value: &Value, known: &Policies, problems: &mut Probl
     kind.retention = read_kind_retention(&mut fields);
     kind.on = read_events(&mut fields);
     kind.failures = read_failures(&mut fields);
-    kind.alerts = fields.take("alerts", texts).unwrap_or_default();
+    kind.alerts = fields.take("alerts", KindAlerts::read).unwrap_or_default();
     kind.schedule = fields.take("schedule", ScheduleSpec::read);
     kind.schema = read_schema(&mut fields);
     // Only a copy of a registry says no: there a handler registered it.
     kind.managed = fields.take("managed", boolean).unwrap_or(true);
+    kind.document = fields.take("document", text);
     for (field, why) in kind.faults() {
-        if field != "retry" {
-            fields.problem(field, why);
+        match field.split_once('.') {
+            Some((outer, inner)) => {
+                let path = join(&fields.path(outer), inner);
+                fields.problems().add(path, why);
+            }
+            None if field != "retry" => fields.problem(field, why),
+            None => {}
         }
     }
     fields.end();

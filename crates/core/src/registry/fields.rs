@@ -32,7 +32,7 @@ impl Problems {
 }
 
 /// A path one step longer; names that TOML would quote are quoted.
-pub(super) fn join(path: &str, name: &str) -> String {
+pub fn join(path: &str, name: &str) -> String {
     let bare = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     let name = if bare { name.to_owned() } else { format!("{name:?}") };
     if path.is_empty() { name } else { format!("{path}.{name}") }

@@ -1,10 +1,26 @@
-//! When a kind runs by itself. The rules of schedules are theirs; the registry carries what was written and sees to it that
-//! it is a table of a sane size.
+//! When a kind runs by itself. The registry carries what was written; its rules are those of every schedule.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::limits;
+use crate::schedule::ScheduleSettings;
+use crate::schema::{self, Schema};
+
+/// Fields of a schedule that a mistake can be about, with their place in a kind.
+const PLACES: [(&str, &str); 10] = [
+    ("cron", "schedule.cron"),
+    ("every", "schedule.every"),
+    ("at", "schedule.at"),
+    ("zone", "schedule.zone"),
+    ("anchor", "schedule.anchor"),
+    ("grace", "schedule.grace"),
+    ("jitter", "schedule.jitter"),
+    ("missed", "schedule.missed"),
+    ("after", "schedule.after"),
+    ("payload", PAYLOAD),
+];
+const PAYLOAD: &str = "schedule.payload";
 
 /// A schedule as it was written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,9 +33,39 @@ impl ScheduleSpec {
         if !written.is_object() {
             return Err("it should be a table".into());
         }
-        if written.to_string().len() > limits::MAX_NOTE_BYTES {
-            return Err(format!("it should have at most {} bytes", limits::MAX_NOTE_BYTES));
+        let most = limits::MAX_SCHEDULE_PAYLOAD_BYTES + limits::MAX_NOTE_BYTES;
+        if written.to_string().len() > most {
+            return Err(format!("it should have at most {most} bytes"));
         }
         Ok(Self(written.clone()))
+    }
+
+    /// The settings that were written.
+    pub fn settings(&self) -> Result<ScheduleSettings, String> {
+        ScheduleSettings::deserialize(&self.0).map_err(|e| e.to_string())
+    }
+
+    /// What is wrong with it for a kind whose payloads look like this, with its place.
+    pub(super) fn fault(&self, schema: Option<&Schema>) -> Option<(&'static str, String)> {
+        let compiled = match self.settings().and_then(|settings| settings.compile()) {
+            Ok(compiled) => compiled,
+            Err(why) => {
+                let place = PLACES.iter().find_map(|(field, place)| {
+                    Some((*place, why.strip_prefix(field)?.strip_prefix(": ")?.to_owned()))
+                });
+                return Some(place.unwrap_or(("schedule", why)));
+            }
+        };
+        let misfits = schema?.accept(&compiled.payload).err()?;
+        Some((PAYLOAD, format!("it does not fit the schema: {}", schema::sentence(&misfits))))
+    }
+
+    /// As people may see it: without secrets of its payload.
+    pub fn shown(&self, schema: &Schema) -> Self {
+        let mut shown = self.clone();
+        if let Some(payload) = shown.0.get_mut("payload") {
+            *payload = schema.masked(payload);
+        }
+        shown
     }
 }

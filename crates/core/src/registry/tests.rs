@@ -40,7 +40,7 @@ connector = "shopify"
 concurrency = 2
 on = "order.paid"
 failures = { GONE = "INVALID_INPUT" }
-alerts = ["invoice_failed"]
+alerts = ["failed"]
 schedule = { cron = "0 1 * * *" }
 schema = { type = "object", properties = { order = { type = "integer" } } }
 "#;

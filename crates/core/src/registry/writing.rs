@@ -24,6 +24,9 @@ pub fn written(document: &Document, full: bool) -> Value {
             if full && !settings.managed {
                 fields.insert("managed".into(), false.into());
             }
+            if !full {
+                fields.remove("document");
+            }
         }
         (name.to_string(), by_name(value))
     });

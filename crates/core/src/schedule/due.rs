@@ -56,7 +56,7 @@ impl Compiled {
         waits_for_others: bool,
         state: &ScheduleState,
     ) -> Option<Timestamp> {
-        if state.paused.is_some() {
+        if state.paused.is_some() || state.retired.is_some() {
             return None;
         }
         let tick = self.times.next(state.cursor).map(|tick| self.due_at(name, tick.at));

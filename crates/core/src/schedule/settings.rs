@@ -11,6 +11,7 @@ use crate::ids::{GroupKey, ScheduleName, TenantId};
 use crate::job::Priority;
 use crate::limits;
 use crate::payload::Payload;
+use crate::schema::Schema;
 use crate::time::Timestamp;
 
 /// What becomes of a tick while a job of an earlier one is not finished.
@@ -129,6 +130,12 @@ impl ScheduleSettings {
     pub fn ticks_like(&self, other: &Self) -> bool {
         (&self.cron, &self.every, &self.at, &self.zone, &self.anchor)
             == (&other.cron, &other.every, &other.at, &other.zone, &other.anchor)
+    }
+
+    /// The settings as people may see them, if the payload looks like this: without its secrets.
+    pub fn shown(&self, schema: &Schema) -> Self {
+        let payload = self.payload.as_ref().map(|payload| schema.masked(payload));
+        Self { payload, ..self.clone() }
     }
 
     /// Understands the settings, or says what is wrong with them.

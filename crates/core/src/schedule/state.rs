@@ -42,6 +42,12 @@ pub struct ScheduleState {
     pub last: Option<TickEntry>,
     /// Number of the next entry in the ledger.
     pub next_no: u64,
+    /// A document of the registry describes it: it is changed there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub managed: bool,
+    /// Since when its document no longer has it: nothing of it runs, its ledger stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retired: Option<Timestamp>,
 }
 
 impl ScheduleState {
@@ -56,6 +62,8 @@ impl ScheduleState {
             completed: None,
             last: None,
             next_no: 0,
+            managed: false,
+            retired: None,
         }
     }
 }

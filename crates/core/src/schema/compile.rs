@@ -6,7 +6,7 @@ use regex_lite::RegexBuilder;
 use serde_json::{Map, Value};
 
 use super::format::{FORMATS, NOTES};
-use super::{Compiled, Node, NodeId, Others, SchemaProblem, Type, check};
+use super::{Compiled, MASK, Node, NodeId, Others, SchemaProblem, Type, check};
 use crate::limits;
 use crate::near::nearest;
 
@@ -97,11 +97,14 @@ impl Compiler {
         self.mark();
         let compiled = Compiled { nodes: self.nodes };
         let misfit = |(at, node): (NodeId, &Node)| {
-            let text = node.default.as_ref()?.to_string();
+            // A schema that is shown to people has none of its secrets.
+            let default = node.default.as_ref().filter(|d| !(node.hides && d.as_str() == Some(MASK)))?;
+            let text = default.to_string();
             let misfit = check::check_at(&compiled, at, &text).err()?.into_iter().next()?;
+            let text = if node.hides { String::new() } else { format!(" {text}") };
             Some(SchemaProblem {
                 path: vec![],
-                what: format!("the default {text} does not fit its own part: {misfit}"),
+                what: format!("the default{text} does not fit its own part: {misfit}"),
             })
         };
         let problems: Vec<_> = compiled.nodes.iter().enumerate().filter_map(misfit).collect();

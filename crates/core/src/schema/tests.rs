@@ -216,3 +216,33 @@ fn a_schema_survives_its_stored_form() {
     let error = serde_json::from_str::<Schema>(r#"{"typ":"x"}"#).unwrap_err().to_string();
     assert!(error.contains("typ: this keyword is not supported"), "{error}");
 }
+
+#[test]
+fn a_schema_is_shown_without_its_secrets_and_can_be_written_again() {
+    let written = json!({
+        "type": "object",
+        "properties": {
+            "pin": {"type": "integer", "x-secret": true, "default": 4711},
+            "login": {"type": "object", "default": {"key": "t0ken"}, "properties": {"key": {"$ref": "#/$defs/key"}}},
+            "size": {"enum": ["s", "m"], "default": "m"}
+        },
+        "$defs": {"key": {"type": "string", "writeOnly": true, "examples": ["t0ken"]}}
+    });
+    let whole = schema(written.clone());
+    let shown = whole.shown();
+    let text = shown.written().to_string();
+    assert!(!text.contains("4711") && !text.contains("t0ken"), "{text}");
+    assert_eq!(shown.written()["properties"]["size"], written["properties"]["size"]);
+    assert!(shown.is_hidden() && !whole.is_hidden());
+    // What was shown is read again, even where it does not fit, and put back by whoever knows it.
+    let again = schema(shown.written().clone());
+    assert_eq!(again.clone().revealed(&whole), whole);
+    let mut other = shown.written().clone();
+    other["properties"]["size"]["default"] = json!("s");
+    let other = schema(other).revealed(&whole);
+    assert_eq!(other.written()["properties"]["pin"]["default"], 4711);
+    assert_eq!(other.written()["properties"]["size"]["default"], "s");
+    let bad = json!({"type": "object", "properties": {"pin": {"type": "integer", "x-secret": true, "default": "t0ken"}}});
+    let problems = Schema::compile(&bad).unwrap_err();
+    assert!(!format!("{problems:?}").contains("t0ken"), "{problems:?}");
+}

@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::failure::{Category, Failure};
-use tidegate_core::ids::{KindName, ProcessId, QueueName, WorkerId};
-use tidegate_core::job::State;
+use tidegate_core::ids::{ProcessId, QueueName, WorkerId};
 use tidegate_store::Result;
-use tidegate_store::params::{Claim, ClaimedJob, JobQuery, Outcome, Settle, Settlement};
+use tidegate_store::params::{Claim, ClaimedJob, Outcome, Settle, Settlement};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::channel;
-use super::{Errand, KIND, Post, QUEUE};
+use super::{Errand, Post, QUEUE};
 use crate::outgoing::Client;
 
 /// Tellings on their way at a time.
@@ -23,10 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LEASE_MS: i64 = 30_000;
 /// Pause while there is nothing to deliver, or the store does not answer.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How long a telling waits for an earlier one of its incident.
-const BEHIND_MS: i64 = 15_000;
-/// Earlier tellings that are looked at.
-const LOOKED_AT: usize = 100;
 
 /// Delivers for as long as the server runs.
 pub(crate) async fn deliver(post: Arc<Post>) {
@@ -93,21 +88,6 @@ async fn run(post: &Post, client: &Client, job: &ClaimedJob) -> Outcome {
     let Ok(errand) = serde_json::from_str::<Errand>(job.payload.as_str()) else {
         return failed(Category::InvalidInput, "NO_TELLING", "the payload is no telling".into());
     };
-    match is_behind(post, job, &errand).await {
-        Ok(false) => {}
-        Ok(true) => {
-            let reason = "an earlier word on this incident is still on its way".to_owned();
-            let until = post.now().plus_ms(BEHIND_MS);
-            return Outcome::Snooze { until, reason, park: None, gate: None };
-        }
-        Err(error) => {
-            return failed(
-                Category::ResourceUnavailable,
-                "STORE",
-                format!("the store did not answer: {error}"),
-            );
-        }
-    }
     let known = post.settings.channels.get(&errand.channel);
     let request =
         known.and_then(|c| channel::request(c, &errand.channel, &errand.telling, &post.settings.runbooks));
@@ -144,25 +124,4 @@ fn category(status: u16) -> Category {
         429 => Category::TransientRateLimit,
         _ => Category::TransientServer,
     }
-}
-
-/// Whether an earlier telling of the same incident to the same channel is not delivered yet: what is over must not be told before
-/// that it began, or a pager stays open for ever.
-async fn is_behind(post: &Post, job: &ClaimedJob, errand: &Errand) -> Result<bool> {
-    let query = JobQuery {
-        states: vec![State::Ready, State::Scheduled, State::Running],
-        kind: Some(KindName::new(KIND)?),
-        text: Some(format!("\"incident\":{}", serde_json::Value::from(errand.incident.as_str()))),
-        limit: LOOKED_AT,
-        ..JobQuery::default()
-    };
-    let earlier = |payload: &str| {
-        serde_json::from_str::<Errand>(payload).is_ok_and(|other| {
-            other.channel == errand.channel
-                && other.incident == errand.incident
-                && (other.telling.at, other.telling.nth) < (errand.telling.at, errand.telling.nth)
-        })
-    };
-    let page = post.store.search(query).await?;
-    Ok(page.jobs.iter().any(|other| other.id != job.id && earlier(other.payload.as_str())))
 }

@@ -48,10 +48,18 @@ pub(super) async fn step(post: &Post, readings: &Readings) -> Result<Vec<(String
     let mut book: Book = known.into_iter().map(|i| ((i.rule.clone(), i.target.clone()), i)).collect();
     let silences: Vec<Silence> =
         super::silences(store, now).await?.into_iter().map(|(_, silence)| silence).collect();
-    let found = evaluate(&post.settings.rules, readings, &book, &silences, now);
+    let rules = post.settings.in_force(&store.kinds().await?);
+    let mut found = evaluate(&rules, readings, &book, &silences, now);
     // First the jobs: if what follows is lost, the next evaluation finds the same tellings, whose keys are taken.
     for telling in &found.tellings {
-        super::tell(store, &post.settings, telling, &post.mint, now).await?;
+        let about = |i: &&mut Incident| (&i.rule, &i.target) == (&telling.rule, &telling.target);
+        let incident = found.changed.iter_mut().find(about);
+        let before = incident.as_ref().map(|i| i.told_by.clone()).unwrap_or_default();
+        let told = super::tell(post, telling, &before).await?;
+        if let Some(incident) = incident {
+            // Channels that it is no longer told to are forgotten once it is over.
+            incident.told_by.extend(told);
+        }
     }
     for incident in found.changed {
         store.put_record(record(&incident, now)?, now).await?;

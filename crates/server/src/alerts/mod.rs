@@ -13,12 +13,13 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_core::alerts::{Incident, MAX_SILENCE_MS, Phase, Severity, Silence, Telling, What};
 use tidegate_core::codes;
-use tidegate_core::ids::{KindName, QueueName};
-use tidegate_core::job::{OnConflict, Unique, UniqueScope};
+use tidegate_core::ids::{JobId, KindName, QueueName};
+use tidegate_core::job::{OnConflict, OnDead, Unique, UniqueScope};
 use tidegate_core::payload::Payload;
 use tidegate_core::registry::KindSettings;
 use tidegate_core::retry::{Backoff, Jitter, RetryPolicy};
@@ -156,20 +157,29 @@ pub async fn test(
         since: now,
         at: now,
     };
-    let jobs = tell(store, settings, &telling, &mint, now).await?;
-    Ok(jobs.first().map(ToString::to_string))
+    let jobs = hand_out(store, settings, &telling, &Told::new(), &mint, now).await?;
+    Ok(jobs.values().next().map(ToString::to_string))
 }
 
-/// Hands a telling to its channels: to the log at once, to the others as jobs, which are there once whoever asks.
-pub(crate) async fn tell(
+/// The job that told each channel last.
+type Told = BTreeMap<String, JobId>;
+
+/// Hands a telling to its channels: to the log at once, to the others as jobs, which are there once whoever asks. Each waits for
+/// the one that told its channel before: what is over must not be told before that it began, or a pager stays open for ever.
+pub(crate) async fn tell(post: &Post, telling: &Telling, before: &Told) -> Result<Told> {
+    hand_out(&*post.store, &post.settings, telling, before, &post.mint, post.now()).await
+}
+
+async fn hand_out(
     store: &dyn Store,
     settings: &AlertSettings,
     telling: &Telling,
+    before: &Told,
     mint: &Mint,
     now: Timestamp,
-) -> Result<Vec<ids::JobId>> {
+) -> Result<Told> {
     let mut logged = false;
-    let mut jobs = vec![];
+    let (mut names, mut jobs) = (vec![], vec![]);
     for name in &telling.channels {
         if *settings.channel(name) == Channel::Log {
             if !std::mem::replace(&mut logged, true) {
@@ -177,13 +187,27 @@ pub(crate) async fn tell(
             }
             continue;
         }
-        jobs.push(errand(telling, name, mint, now)?);
+        let mut job = errand(telling, name, mint, now)?;
+        if let Some(earlier) = before.get(name)
+            && is_under_way(store, *earlier).await?
+        {
+            // An earlier word that nobody could be told is no reason to keep quiet about this one.
+            (job.after, job.on_dead) = (vec![*earlier], OnDead::Ignore);
+        }
+        names.push(name.clone());
+        jobs.push(job);
     }
     if jobs.is_empty() {
-        return Ok(vec![]);
+        return Ok(Told::new());
     }
     ensure(store, now).await?;
-    Ok(store.enqueue(jobs, now).await?.into_iter().map(|e| e.id).collect())
+    let jobs = store.enqueue(jobs, now).await?;
+    Ok(names.into_iter().zip(jobs.into_iter().map(|e| e.id)).collect())
+}
+
+/// A finished one need not be waited for, and may be gone by now.
+async fn is_under_way(store: &dyn Store, job: JobId) -> Result<bool> {
+    Ok(store.get(job).await?.is_some_and(|job| !job.state.is_final()))
 }
 
 fn errand(telling: &Telling, channel: &str, mint: &Mint, now: Timestamp) -> Result<NewJob> {

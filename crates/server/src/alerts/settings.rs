@@ -7,6 +7,7 @@ use serde::Deserialize;
 use tidegate_core::alerts::{self, Rule, RulePatch};
 use tidegate_core::codes;
 use tidegate_core::time::Millis;
+use tidegate_store::params::KindView;
 use tidegate_store::{Error, Result};
 use tidegate_wire::alerts::ChannelView;
 
@@ -199,14 +200,21 @@ impl AlertSettings {
         if wrong.is_empty() { Ok(settings) } else { Err(refuse(wrong.join("; "))) }
     }
 
+    /// The rules together with those that documents gave to kinds.
+    pub fn in_force(&self, kinds: &[KindView]) -> Vec<Rule> {
+        let managed = kinds.iter().filter(|k| k.settings.managed && !k.settings.alerts.is_empty());
+        let alerts = managed.map(|k| (k.name.as_str(), k.settings.timeout_ms, &k.settings.alerts));
+        alerts::in_force(&self.rules, alerts)
+    }
+
     /// A channel; one that is not set up is the log.
     pub fn channel(&self, name: &str) -> &Channel {
         self.channels.get(name).unwrap_or(&Channel::Log)
     }
 
     /// The channels as they may be shown: those that are set up, and those that rules name.
-    pub fn shown(&self) -> Vec<ChannelView> {
-        let named = self.rules.iter().flat_map(|r| &r.channels).chain(self.channels.keys());
+    pub fn shown(&self, rules: &[Rule]) -> Vec<ChannelView> {
+        let named = rules.iter().flat_map(|r| &r.channels).chain(self.channels.keys());
         let names: std::collections::BTreeSet<&String> = named.collect();
         let view = |name: &String| {
             let channel = self.channel(name);
@@ -252,7 +260,7 @@ mod tests {
         let settings = AlertSettings::from_toml(FILE, &env).unwrap();
         assert_eq!(settings.channel("slack").kind(), "slack");
         assert_eq!(settings.channel("nobody"), &Channel::Log);
-        let shown = format!("{settings:?} {:?}", settings.shown());
+        let shown = format!("{settings:?} {:?}", settings.shown(&settings.rules));
         for secret in ["XyZ", "R0UTING", "t0ken", "s3cret", "pa55"] {
             assert!(!shown.contains(secret), "{secret}");
         }

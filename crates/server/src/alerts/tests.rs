@@ -11,7 +11,8 @@ use axum::routing::post;
 use serde_json::Value;
 use tidegate_core::alerts::{Readings, Rule, Scope, Target, shipped};
 use tidegate_core::job::State;
-use tidegate_store::params::JobQuery;
+use tidegate_core::registry::{Document, Format};
+use tidegate_store::params::{Apply, JobQuery, Wanted};
 use tidegate_store::{MemoryStore, Store};
 
 use super::deliver::deliver_some;
@@ -189,7 +190,8 @@ async fn a_sink_that_is_down_loses_nothing_and_hears_in_order() {
     }
     world.tick(&bad, rule.repeat_ms).await;
     assert_eq!(sink.events(), Vec::<String>::new());
-    assert!(world.waiting(State::Scheduled).await >= 2, "they are tried again");
+    assert_eq!(world.waiting(State::Scheduled).await, 1, "it is tried again");
+    assert_eq!(world.waiting(State::Blocked).await, 1, "and what came after it waits");
     world.post.store.close().await.unwrap();
     drop(world);
 
@@ -201,10 +203,97 @@ async fn a_sink_that_is_down_loses_nothing_and_hears_in_order() {
         world.tick(&good, 60_000).await;
     }
     assert_eq!(sink.events(), ["fired", "repeated", "resolved"]);
-    let failed = [State::Ready, State::Scheduled, State::Running, State::Dead];
+    let failed = [State::Blocked, State::Ready, State::Scheduled, State::Running, State::Dead];
     for state in failed {
         assert_eq!(world.waiting(state).await, 0, "{state:?}");
     }
+}
+
+/// More words wait than one page of a search shows: each waits for the one before it, not for what a search finds.
+#[tokio::test]
+async fn no_word_overtakes_another_however_many_wait() {
+    let (sink, url) = sink().await;
+    let (rule, bad, good) = depth();
+    let rule = Rule { repeat_ms: 60_000, ..rule };
+    let world = World::new(Arc::new(MemoryStore::new()), &url, vec![rule]);
+    sink.answer.store(503, Ordering::SeqCst);
+    world.tick(&bad, TICK).await;
+    for _ in 0..131 {
+        world.tick(&bad, 60_000).await;
+    }
+    world.tick(&good, TICK).await;
+    assert_eq!(sink.events(), Vec::<String>::new());
+    sink.answer.store(200, Ordering::SeqCst);
+    world.tick(&good, HOUR).await;
+    let mut expected = vec!["repeated"; 132];
+    (expected[0], expected[131]) = ("fired", "resolved");
+    assert_eq!(sink.events(), expected);
+    let times: Vec<String> = sink.got().iter().map(|(_, body)| body["at"].to_string()).collect();
+    assert!(times.is_sorted(), "{times:?}");
+}
+
+/// A word that could not be told is no reason to keep quiet about what came after it.
+#[tokio::test]
+async fn a_word_follows_one_that_is_dead_or_gone() {
+    let (sink, url) = sink().await;
+    let (rule, bad, good) = depth();
+    let world = World::new(Arc::new(MemoryStore::new()), &url, vec![rule]);
+    sink.answer.store(503, Ordering::SeqCst);
+    for _ in 0..3 {
+        world.tick(&bad, TICK).await;
+    }
+    while world.waiting(State::Dead).await == 0 {
+        world.time.fetch_add(HOUR, Ordering::SeqCst);
+        world.deliver().await;
+    }
+    sink.answer.store(200, Ordering::SeqCst);
+    world.tick(&good, TICK).await;
+    assert_eq!(sink.events().last().map(String::as_str), Some("resolved"));
+}
+
+fn document(text: &str, now: tidegate_core::time::Timestamp) -> Apply {
+    let document = Document::parse(text, Format::Toml).unwrap();
+    let wanted = Wanted::Document(Box::new(document));
+    Apply { wanted, by: "ann".into(), source: "registry.toml".into(), dry_run: false, now }
+}
+
+/// What a document says of a kind's alerts is in force with it, and over with it: pagers are closed.
+#[tokio::test]
+async fn alerts_of_a_document_are_in_force_while_it_has_them() {
+    let (sink, url) = sink().await;
+    let world = World::new(Arc::new(MemoryStore::new()), &url, vec![]);
+    let (store, now) = (world.post.store.clone(), world.post.now());
+    let mut bad = Readings::default();
+    for kind in ["nightly", "other"] {
+        bad.add(Target::kind(kind), "dead_letters", 2.0, 1);
+        bad.add(Target::kind(kind), "longest_run", 100.0, 1);
+    }
+    let watched = "[queues.q]\n[kinds.other]\nqueue = \"q\"\n[kinds.nightly]\nqueue = \"q\"\ntimeout = \"10m\"\n\
+        [kinds.nightly.alerts]\nfailed = { channels = [\"slack\"] }\nmine = { condition = \"longest_run > 1m\", channels = [\"slack\"] }\n\
+        slow = { channels = [\"slack\"] }\n";
+    world.tick(&bad, TICK).await;
+    world.tick(&bad, TICK).await;
+    assert!(sink.told().is_empty(), "nobody asked");
+    store.apply(document(watched, now)).await.unwrap();
+    world.tick(&bad, TICK).await;
+    world.tick(&bad, TICK).await;
+    let told = |sink: &Sink| {
+        let mut told = sink.told();
+        told.sort();
+        told.into_iter().map(|(event, incident)| format!("{event} {incident}")).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        told(&sink),
+        ["fired failed/kind:nightly/1", "fired mine/kind:nightly/1"],
+        "100 s are not 8 min"
+    );
+    let open = super::list(&*store, world.post.now()).await.unwrap();
+    assert!(open.iter().all(|a| a.target == "kind:nightly") && open.len() == 2, "{open:?}");
+    store.apply(document("[queues.q]\n", world.post.now())).await.unwrap();
+    sink.got().clear();
+    world.tick(&bad, TICK).await;
+    assert_eq!(told(&sink), ["resolved failed/kind:nightly/1", "resolved mine/kind:nightly/1"]);
+    assert!(super::list(&*store, world.post.now()).await.unwrap().is_empty());
 }
 
 #[tokio::test]

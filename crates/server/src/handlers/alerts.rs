@@ -20,14 +20,14 @@ pub(crate) async fn list(call: Call) -> Answer {
 /// Rules and channels.
 #[utoipa::path(
     get, path = "/v1/alerts/rules", tag = "alerts", operation_id = "alert_rules",
-    description = "The rules that this server judges by, shipped ones with what its alerts file says of them, and the channels, without \
-                   what is secret.",
+    description = "The rules that this server judges by, shipped ones with what its alerts file says of them and those of the registry's \
+                   kinds, and the channels, without what is secret.",
     responses((status = 200, body = Rules), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
 )]
 pub(crate) async fn rules(call: Call) -> Answer {
     call.query()?.end()?;
-    let settings = &call.app.alerts;
-    ok(&Rules { rules: settings.rules.clone(), channels: settings.shown() })
+    let rules = call.app.alerts.in_force(&call.done(call.store().kinds().await)?);
+    ok(&Rules { channels: call.app.alerts.shown(&rules), rules })
 }
 
 /// Silences that have not ended.

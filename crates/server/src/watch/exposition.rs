@@ -43,7 +43,7 @@ pub(crate) async fn exposition(app: &App) -> String {
         Status::Unhealthy => 2.0,
     };
     out.value(&m::HEALTH, &[], health);
-    if let Some(ms) = facts.scheduler_lag_ms {
+    if let Some(ms) = snapshot.scheduler_lag_ms() {
         out.value(&m::SCHEDULER_LAG, &[], ms as f64 / 1e3);
     }
     alerts(&mut out, app);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use tidegate_core::alerts::{MAX_WATCHED_KINDS, Rule};
 use tidegate_core::ids::KindName;
 use tidegate_core::job::{Review, State};
 use tidegate_core::metrics::TOKEN_REFRESH_KIND;
@@ -30,8 +31,8 @@ const MAX_WORKERS: usize = 1_000;
 const RUNNING: usize = 1_000;
 const LETTERS: usize = 100;
 const REFRESHES: usize = 1_000;
-/// Kinds whose letters and results are looked at.
-const MAX_KINDS: usize = 50;
+/// Kinds whose letters and results are looked at: those of the registry, and as many that the alerts file names.
+const MAX_KINDS: usize = 2 * MAX_WATCHED_KINDS;
 /// Age from which a dead refresh counts as old (S0 §8).
 const OLD_MS: i64 = 4 * 3_600_000;
 
@@ -59,6 +60,14 @@ pub(crate) struct Snapshot {
     /// Those that are gone without a farewell.
     pub(crate) down: BTreeMap<String, Worker>,
     pub(crate) gates: Option<GatesReport>,
+}
+
+impl Snapshot {
+    /// How late the oldest tick is that is due and not decided; `None` where there are no schedules, or nobody could say.
+    pub(crate) fn scheduler_lag_ms(&self) -> Option<u64> {
+        let late = self.totals.next_tick.map_or(0, |at| self.at.since(at).max(0));
+        (self.answered && self.totals.schedules > 0).then_some(late.cast_unsigned())
+    }
 }
 
 /// What takes a search.
@@ -162,7 +171,9 @@ impl Watch {
 
 async fn scan(app: &App, now: Timestamp) -> Result<Scan> {
     let store = &*app.store;
-    let kinds = store.kinds().await?.into_iter().map(|k| k.name.to_string()).collect();
+    let registered = store.kinds().await?;
+    let rules = app.alerts.in_force(&registered);
+    let kinds = registered.into_iter().map(|k| k.name.to_string()).collect();
     let mut scan = Scan { kinds, ..Scan::default() };
     let running = JobQuery { states: vec![State::Running], limit: RUNNING, ..JobQuery::default() };
     for job in store.search(running).await?.jobs {
@@ -171,7 +182,7 @@ async fn scan(app: &App, now: Timestamp) -> Result<Scan> {
         let longest = scan.runs.entry(job.kind.to_string()).or_insert((0, i64::MIN));
         *longest = (longest.0.max(ran), longest.1.max(ran - job.timeout_ms));
     }
-    for kind in looked_at(app, &scan.kinds) {
+    for kind in looked_at(&rules, &scan.kinds) {
         let name = KindName::new(&kind)?;
         let query = |state, limit| JobQuery {
             states: vec![state],
@@ -193,9 +204,9 @@ async fn scan(app: &App, now: Timestamp) -> Result<Scan> {
 }
 
 /// Kinds that rules name: a search each is too much for all.
-fn looked_at(app: &App, kinds: &[String]) -> Vec<String> {
+fn looked_at(rules: &[Rule], kinds: &[String]) -> Vec<String> {
     let mut named: Vec<String> =
-        app.alerts.rules.iter().filter(|r| r.enabled).flat_map(|r| r.on.iter().cloned()).collect();
+        rules.iter().filter(|r| r.enabled).flat_map(|r| r.on.iter().cloned()).collect();
     named.sort();
     named.dedup();
     named.retain(|name| kinds.contains(name));

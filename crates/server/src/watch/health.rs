@@ -22,7 +22,6 @@ pub(crate) struct Facts {
     pub(crate) writable: bool,
     /// `None`: no gates that could be out of reach; else what is wrong, if anything is.
     pub(crate) gates: Option<Result<(), String>>,
-    pub(crate) scheduler_lag_ms: Option<u64>,
     pub(crate) expected_workers: Option<u64>,
     pub(crate) queue_workers: BTreeMap<String, u64>,
 }
@@ -42,7 +41,8 @@ pub(crate) fn judge(snapshot: &Snapshot, facts: &Facts) -> Health {
             why.clone()
         }
     });
-    if let Some(late) = facts.scheduler_lag_ms.filter(|late| *late > LATE_MS) {
+    let lag = snapshot.scheduler_lag_ms();
+    if let Some(late) = lag.filter(|late| *late > LATE_MS) {
         verdict.say(Status::Degraded, format!("schedules are {} s late", late / 1_000));
     }
     let queues = snapshot.queues.iter().map(|q| (q.name.to_string(), queue(q, snapshot, &mut verdict)));
@@ -54,7 +54,7 @@ pub(crate) fn judge(snapshot: &Snapshot, facts: &Facts) -> Health {
         version: env!("CARGO_PKG_VERSION").into(),
         store: if store { "ok" } else { "failing" }.into(),
         gates,
-        scheduler_lag_ms: facts.scheduler_lag_ms,
+        scheduler_lag_ms: lag,
         last_check: Time(snapshot.at),
         details: Some(Details {
             queues,
@@ -202,8 +202,10 @@ mod tests {
         let alone = Facts { gates: Some(Err("out of reach".into())), ..facts() };
         let health = judge(&snapshot(vec![]), &alone);
         assert_eq!((health.status, health.gates.as_deref()), (Status::Degraded, Some("out of reach")));
-        let late = Facts { scheduler_lag_ms: Some(61_000), ..facts() };
-        assert_eq!(judge(&snapshot(vec![]), &late).status, Status::Degraded);
+        let mut late = snapshot(vec![]);
+        (late.totals.schedules, late.totals.next_tick) = (1, Some(late.at.plus_ms(-61_000)));
+        let health = judge(&late, &facts());
+        assert_eq!((health.status, health.scheduler_lag_ms), (Status::Degraded, Some(61_000)));
     }
 
     #[test]

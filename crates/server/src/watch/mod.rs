@@ -8,7 +8,7 @@ mod probe;
 mod readings;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::alerts::Severity;
@@ -19,29 +19,6 @@ use self::gather::{Scan, Snapshot, Worker};
 pub(crate) use self::health::judge;
 pub(crate) use self::probe::probe;
 use crate::mint::Mint;
-
-/// How late schedules are, as whoever runs them says.
-#[derive(Debug, Clone)]
-pub struct SchedulerLag(Arc<AtomicI64>);
-
-impl Default for SchedulerLag {
-    fn default() -> Self {
-        Self(Arc::new(AtomicI64::new(-1)))
-    }
-}
-
-impl SchedulerLag {
-    /// Says how late the schedules are; `None`: there are none here.
-    pub fn set(&self, ms: Option<u64>) {
-        let ms = ms.map_or(-1, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
-        self.0.store(ms, Ordering::Relaxed);
-    }
-
-    /// How late they are.
-    pub fn get(&self) -> Option<u64> {
-        u64::try_from(self.0.load(Ordering::Relaxed)).ok()
-    }
-}
 
 /// What a server watches.
 #[derive(Debug)]
@@ -58,7 +35,6 @@ pub(crate) struct Watch {
     firing: Mutex<Vec<(String, Severity)>>,
     /// Requests for metrics so far, so that tests can see that they are cheap.
     scrapes: AtomicU64,
-    lag: SchedulerLag,
 }
 
 #[derive(Debug, Clone)]
@@ -69,7 +45,7 @@ struct Known {
 }
 
 impl Watch {
-    pub(crate) fn new(now: Timestamp, lag: SchedulerLag) -> Self {
+    pub(crate) fn new(now: Timestamp) -> Self {
         Self {
             process: Mint::random().seed(),
             began: now,
@@ -79,7 +55,6 @@ impl Watch {
             workers: Mutex::default(),
             firing: Mutex::default(),
             scrapes: AtomicU64::new(0),
-            lag,
         }
     }
 

@@ -16,7 +16,6 @@ impl Watch {
         Facts {
             writable: self.probed.is_fine(),
             gates: gates.map(|g| if g.is_normal() { Ok(()) } else { Err(g.sentence().to_owned()) }),
-            scheduler_lag_ms: self.lag.get(),
             expected_workers: app.alerts.expected_workers,
             queue_workers: app.alerts.queue_workers.clone(),
         }
@@ -48,7 +47,7 @@ fn system(readings: &mut Readings, snapshot: &Snapshot, scan: &Scan, facts: &Fac
     if let Some(gates) = &facts.gates {
         add("gates_alone", count(gates.is_err()));
     }
-    if let Some(late) = facts.scheduler_lag_ms {
+    if let Some(late) = snapshot.scheduler_lag_ms() {
         add("scheduler_lag", late as f64 / 1e3);
     }
     if !snapshot.answered {

@@ -1,13 +1,15 @@
 //! Metrics, health and alerts of a running server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::common::{Ask, Served, options, over_stores, until};
+use crate::common::{Ask, Served, now, options, over_stores, until};
 use hyper::Method;
 use serde_json::{Value, json};
 use tidegate_core::metrics;
-use tidegate_server::ServerOptions;
+use tidegate_core::time::Timestamp;
 use tidegate_server::alerts::AlertSettings;
+use tidegate_server::{Clock, ServerOptions, ServerRoles};
 use tidegate_store::{MemoryStore, Store};
 use tidegate_wire::keys::Role;
 
@@ -85,6 +87,30 @@ async fn health_has_the_shape_of_the_source(served: Served) {
     assert_eq!((&queue["status"], &queue["waiting"], &queue["active"]), (&json!("ok"), &json!(1), &json!(0)));
     assert_eq!((&queue["error_rate"], &health["dlq_size"]), (&json!(0.0), &json!(0)));
     assert!(health["last_check"].is_string() && health["oldest_ready_ms"].is_u64());
+    served.stop().await;
+}
+
+/// Nobody looks after the schedules here: their ticks are late, everybody is told, and it is over when somebody has looked.
+#[tokio::test]
+async fn ticks_that_nobody_fires_are_the_schedulers_lag() {
+    let time = Arc::new(AtomicI64::new(now().0));
+    let roles = ServerRoles { maintenance: false, ..ServerRoles::default() };
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let clock = Clock::manual(time.clone());
+    let served = Served::with(store.clone(), ServerOptions { roles, clock, ..options() }).await;
+    served.register().await;
+    assert_eq!(served.get("/health").await.json["scheduler_lag_ms"], Value::Null, "there are no schedules");
+    served.put("/v1/schedules/s", json!({"kind": "mail", "settings": {"every": "1m"}})).await.is(200);
+    let lag = || async { served.get("/health").await.json["scheduler_lag_ms"].as_u64() };
+    until("the schedule is known", || async { lag().await == Some(0) }).await;
+    time.fetch_add(600_000, Ordering::SeqCst);
+    until("it is late", || async { lag().await.is_some_and(|ms| ms >= 540_000) }).await;
+    let health = served.get("/health").await.json;
+    assert_eq!(health["status"], "degraded", "{health}");
+    assert!(value(&text(&served).await, "tidegate_scheduler_lag_seconds").unwrap() >= 540.0);
+    store.advance(Timestamp(time.load(Ordering::SeqCst))).await.unwrap();
+    until("it is in time again", || async { lag().await == Some(0) }).await;
+    assert_eq!(value(&text(&served).await, "tidegate_scheduler_lag_seconds"), Some(0.0));
     served.stop().await;
 }
 

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 use tidegate_wire::keys::Role;
 
 over_stores! {
+    a_worker_cannot_say_that_a_document_describes_its_kind,
+    the_events_name_is_part_of_what_makes_it_the_same,
+    alerts_and_schedules_of_a_document_are_shown_and_its_secrets_are_not,
     a_document_is_put_shown_and_taken_back,
     a_document_with_mistakes_changes_nothing_and_is_in_the_history,
     an_event_enqueues_every_kind_that_subscribes_once,
@@ -142,4 +145,90 @@ async fn a_payload_that_does_not_fit_is_refused_and_secrets_are_not_shown(served
     assert_eq!(served.get("/v1/jobs?text=4711-hidden").await.is(200).json["jobs"], json!([]));
     let claimed = served.claim(1).await;
     assert_eq!(claimed["jobs"][0]["payload"]["door_code"], "4711-hidden", "{claimed}");
+}
+
+async fn a_worker_cannot_say_that_a_document_describes_its_kind(served: Served) {
+    let admin = served.key(Role::Admin, None).await;
+    let worker = served.key(Role::Worker, None).await;
+    served.send(Ask::new(Method::PUT, "/v1/registry").json(&orders()).key(&admin)).await.is(200);
+    let mine = json!({"queue": "post", "managed": true, "document": "mine.toml", "timeout_ms": 7});
+    let put = |name: &str| Ask::new(Method::PUT, &format!("/v1/kinds/{name}")).json(&mine);
+    assert_eq!(served.send(put("invoice").key(&worker)).await.is(409).code(), "TG4030");
+    served.send(put("new").key(&worker)).await.is(204);
+    let kind = |name: &'static str| {
+        let ask = Ask::new(Method::GET, &format!("/v1/kinds/{name}")).key(&admin);
+        served.send(ask)
+    };
+    let new = kind("new").await.is(200).json;
+    assert_eq!(
+        (&new["settings"]["managed"], &new["settings"]["document"]),
+        (&Value::Null, &Value::Null),
+        "{new}"
+    );
+    let invoice = kind("invoice").await.is(200).json;
+    assert_eq!(invoice["settings"]["timeout_ms"], 45_000, "{invoice}");
+    let scheduled = json!({"queue": "post", "schedule": {"every": "1s"}});
+    let ask = Ask::new(Method::PUT, "/v1/kinds/new").json(&scheduled).key(&worker);
+    assert_eq!(served.send(ask).await.is(422).code(), "TG2008");
+}
+
+async fn the_events_name_is_part_of_what_makes_it_the_same(served: Served) {
+    served.put("/v1/registry", orders()).await.is(200);
+    let publish = |event: &str| {
+        Ask::new(Method::POST, "/v1/events")
+            .json(&json!({"event": event, "payload": {"order": 7}}))
+            .header("idempotency-key", "order-7")
+    };
+    let paid = served.send(publish("order.paid")).await.is(201).json;
+    let moved = served.send(publish("order.moved")).await.is(201).json;
+    assert_eq!(
+        (paid["jobs"][1]["kind"].as_str(), moved["jobs"][0]["kind"].as_str()),
+        (Some("label"), Some("label"))
+    );
+    assert_ne!(paid["jobs"][1]["id"], moved["jobs"][0]["id"], "another event is another job");
+    served.send(publish("order.moved")).await.is(200);
+    assert_eq!(served.get("/v1/jobs").await.is(200).json["jobs"].as_array().unwrap().len(), 3);
+}
+
+async fn alerts_and_schedules_of_a_document_are_shown_and_its_secrets_are_not(served: Served) {
+    let mut document = orders();
+    document["kinds"]["label"]["schedule"] =
+        json!({"cron": "0 3 * * *", "payload": {"order": 1, "door_code": "4711-hidden"}});
+    document["kinds"]["label"]["schema"]["properties"]["pin"] =
+        json!({"type": "string", "writeOnly": true, "default": "0000-hidden"});
+    document["kinds"]["label"]["alerts"] = json!(["failed"]);
+    served.put("/v1/registry?source=deploy", document).await.is(200);
+    let schedule = served.get("/v1/schedules/label").await.is(200).json;
+    assert_eq!((&schedule["document"], &schedule["retired"]), (&json!("deploy"), &Value::Null));
+    assert_eq!(schedule["settings"]["payload"], json!({"order": 1, "door_code": "***"}));
+    let refused = served.send(Ask::new(Method::DELETE, "/v1/schedules/label")).await.is(409);
+    assert_eq!(refused.code(), "TG4021");
+    assert!(refused.text("/detail").contains("deploy"), "{}", refused.json);
+    let rules = served.get("/v1/alerts/rules").await.is(200).json;
+    let own = rules["rules"].as_array().unwrap().iter().find(|r| r["id"] == "failed").unwrap().clone();
+    assert_eq!(own["on"], json!(["label"]));
+    for path in [
+        "/v1/schedules",
+        "/v1/schedules/label",
+        "/v1/kinds",
+        "/v1/kinds/label",
+        "/v1/registry",
+        "/v1/registry?full=true",
+        "/v1/registry/history",
+        "/v1/registry/history/1",
+    ] {
+        let reply = served.get(path).await.is(200);
+        let shown = reply.json.to_string();
+        assert!(!shown.contains("-hidden"), "{path}: {shown}");
+    }
+    // What is shown can be put again, and changes no secret.
+    let shown = served.get("/v1/registry").await.is(200).json["document"].clone();
+    assert_eq!(served.put("/v1/registry?source=deploy", shown).await.is(200).json["changes"], json!([]));
+    served.post("/v1/schedules/label/run", json!({})).await.is(200);
+    let claimed = served.claim(1).await;
+    assert_eq!(
+        claimed["jobs"][0]["payload"],
+        json!({"order": 1, "door_code": "4711-hidden", "pin": "0000-hidden"}),
+        "{claimed}"
+    );
 }

@@ -27,6 +27,7 @@ mod flows;
 mod follow;
 mod hints;
 mod letters;
+mod managed;
 mod memory;
 mod names;
 mod plan;

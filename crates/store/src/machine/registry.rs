@@ -63,13 +63,24 @@ impl<R: Rows> Machine<R> {
         settings.check().map_err(refuse)?;
         self.queue_id(&settings.queue)?;
         let id = self.memory.names.kind_number(&name);
-        if let Some((_, there)) = self.memory.names.kind(id)
-            && there.managed
-            && !settings.managed
-        {
+        let there = self.memory.names.kind(id).map(|(_, there)| there);
+        if there.is_some_and(|there| there.managed) && !settings.managed {
             let detail = format!("kind `{name}` is described by the registry's document");
             return Err(Error::new(codes::KIND_MANAGED, detail));
         }
+        if let Some(there) = there {
+            settings.reveal(there);
+        }
+        // A schedule comes with the document that has it, or is one of its own.
+        let schedule = there.and_then(|there| there.schedule.clone());
+        if settings.schedule.is_some() && settings.schedule != schedule {
+            let detail = format!(
+                "kind `{name}`: its schedule comes with a document (`tidegate registry apply`), or is put as one of its own"
+            );
+            return Err(Error::new(codes::INVALID_SETTING, detail));
+        }
+        settings.schedule = schedule;
+        settings.document = there.and_then(|there| there.document.clone());
         self.write_kind(name, settings)
     }
 
@@ -83,8 +94,10 @@ impl<R: Rows> Machine<R> {
     pub fn queues(&mut self, now: Timestamp) -> Result<Vec<QueueView>> {
         let now = now.max(self.last_now);
         let mut views = vec![];
+        let glances = self.memory.lanes.glance();
         for (name, id) in self.memory.names.queues() {
             let Some((_, settings)) = self.memory.names.queue(id) else { continue };
+            let glance = glances.get(&id).copied().unwrap_or_default();
             let counts = self.memory.counts.get(&id);
             let of = |f: fn(&Counts) -> u64| counts.map_or(0, f);
             let minute = counts.map_or_else(LastMinute::default, |c| c.rate.last_minute(now));
@@ -98,13 +111,13 @@ impl<R: Rows> Machine<R> {
                 completed: of(|c| c.completed),
                 dead: of(|c| c.dead),
                 cancelled: of(|c| c.cancelled),
-                oldest_ready: self.memory.lanes.oldest_ready(id),
+                oldest_ready: glance.oldest_ready,
                 completed_last_minute: minute.completed,
                 failed_last_minute: minute.failed,
                 run_ms_last_minute: minute.run_ms,
                 stalled: self.memory.lanes.stalled(id),
                 parks: self.memory.lanes.parks_of_queue(name).into_iter().cloned().collect(),
-                parked_groups: self.memory.lanes.parked_groups(id) as u64,
+                parked_groups: glance.parked_groups as u64,
             });
         }
         Ok(views)
@@ -114,7 +127,7 @@ impl<R: Rows> Machine<R> {
     pub fn kinds(&mut self) -> Result<Vec<KindView>> {
         let view = |(_, (name, settings)): (KindId, &(KindName, KindSettings))| KindView {
             name: name.clone(),
-            settings: settings.clone(),
+            settings: settings.clone().as_shown(),
         };
         let mut views: Vec<KindView> = self.memory.names.kinds().map(view).collect();
         views.sort_by(|a, b| a.name.cmp(&b.name));
@@ -166,7 +179,13 @@ impl<R: Rows> Machine<R> {
 
     /// Counts over the whole store.
     pub fn totals(&mut self) -> Result<Totals> {
-        let mut totals = Totals { stale_refused: self.stale_refused, ..Totals::default() };
+        let timetable = &self.memory.timetable;
+        let mut totals = Totals {
+            stale_refused: self.stale_refused,
+            schedules: timetable.active() as u64,
+            next_tick: timetable.next().map(|(at, _)| at),
+            ..Totals::default()
+        };
         for (_, id) in self.memory.names.queues() {
             totals.ready += self.memory.lanes.ready_count(id);
             totals.running += u64::from(self.memory.lanes.running_count(id));

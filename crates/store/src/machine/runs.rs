@@ -37,9 +37,9 @@ impl<R: Rows> Machine<R> {
     }
 
     /// Decides the ticks of one schedule that are due.
-    fn attend(&mut self, id: ScheduleId, now: Timestamp) -> Result<()> {
+    pub(super) fn attend(&mut self, id: ScheduleId, now: Timestamp) -> Result<()> {
         let scheduled = self.scheduled(id)?.clone();
-        if scheduled.state.paused.is_some() {
+        if scheduled.state.paused.is_some() || scheduled.state.retired.is_some() {
             return Ok(());
         }
         let compiled = Self::compiled(&scheduled)?;
@@ -129,7 +129,8 @@ impl<R: Rows> Machine<R> {
         let day = compiled.day(planned);
         let timetable = &self.memory.timetable;
         scheduled.spec.settings.after.iter().find(|name| {
-            let Some(other) = timetable.id(name).and_then(|id| timetable.get(id)) else { return false };
+            let other = timetable.id(name).and_then(|id| timetable.get(id));
+            let Some(other) = other.filter(|s| s.state.retired.is_none()) else { return false };
             let completed = other.state.completed.is_some_and(|at| at >= day.start);
             !completed && other.compiled.as_ref().is_some_and(|other| other.ticks_within(&day))
         })

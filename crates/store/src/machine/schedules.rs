@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
-use tidegate_core::ids::{JobId, ScheduleName, TenantId};
+use tidegate_core::ids::{JobId, KindName, ScheduleName, TenantId};
 use tidegate_core::limits;
-use tidegate_core::schedule::{Compiled, Pause, ScheduleSpec, ScheduleState, SkipReason, Tick, TickEntry};
+use tidegate_core::schedule::{
+    Compiled, Pause, ScheduleSettings, ScheduleSpec, ScheduleState, SkipReason, Tick, TickEntry,
+};
+use tidegate_core::schema::Schema;
 use tidegate_core::time::Timestamp;
 
 use super::draft::Draft;
@@ -21,20 +24,43 @@ impl<R: Rows> Machine<R> {
     /// Adds a schedule or changes it. One whose times stay the same goes on where it was; one with other times begins now.
     pub fn put_schedule(&mut self, put: PutSchedule) -> Result<ScheduleChange> {
         let now = self.tick(put.now)?;
-        let PutSchedule { name, spec, .. } = put;
+        let PutSchedule { name, mut spec, .. } = put;
         self.check_schedule(&name, &spec)?;
         let Some(id) = self.memory.timetable.id(&name) else {
+            self.make_room()?;
             let id = self.memory.timetable.next_id();
             self.store_schedule(id, name, spec, ScheduleState::new(now))?;
             return Ok(ScheduleChange::Created);
         };
         let old = self.scheduled(id)?.clone();
+        self.reveal(&mut spec, &old.spec);
+        if old.state.retired.is_some() {
+            // Somebody's own from now on; what its document had is its history.
+            let mut state = ScheduleState { managed: false, retired: None, ..old.state };
+            state.cursor = Tick::from(state.cursor.at.max(now));
+            self.store_schedule(id, name, spec, state)?;
+            return Ok(ScheduleChange::Created);
+        }
         if *old.spec == spec {
             return Ok(ScheduleChange::Unchanged);
         }
-        let mut draft = Draft::new(id, &old, now);
+        self.by_hand(&old)?;
+        self.edit_schedule(id, &old, spec, now)?;
+        Ok(ScheduleChange::Changed)
+    }
+
+    /// Gives a schedule other settings. One that was retired is back, and owes what it owed.
+    pub(super) fn edit_schedule(
+        &mut self,
+        id: ScheduleId,
+        old: &Scheduled,
+        spec: ScheduleSpec,
+        now: Timestamp,
+    ) -> Result<()> {
+        let mut draft = Draft::new(id, old, now);
+        let retired = draft.state.retired.take().is_some();
         if !old.spec.settings.ticks_like(&spec.settings) {
-            if let Some(compiled) = old.compiled.as_ref().filter(|_| old.state.paused.is_none()) {
+            if let Some(compiled) = old.compiled.as_ref().filter(|_| old.state.paused.is_none() && !retired) {
                 draft.pass_over(compiled, SkipReason::Edited, "the schedule got other times");
             }
             for tick in std::mem::take(&mut draft.state.waiting) {
@@ -43,8 +69,7 @@ impl<R: Rows> Machine<R> {
             draft.state.cursor = Tick::from(draft.state.cursor.at.max(now));
         }
         let state = self.keep_entries(draft)?;
-        self.store_schedule(id, name, spec, state)?;
-        Ok(ScheduleChange::Changed)
+        self.store_schedule(id, old.name.clone(), spec, state)
     }
 
     fn check_schedule(&self, name: &ScheduleName, spec: &ScheduleSpec) -> Result<()> {
@@ -61,7 +86,7 @@ impl<R: Rows> Machine<R> {
             return Err(Error::new(codes::UNKNOWN_KIND, detail));
         }
         let timetable = &self.memory.timetable;
-        if timetable.id(name).is_none() && timetable.len() >= limits::MAX_SCHEDULES {
+        if timetable.id(name).is_none() && timetable.active() >= limits::MAX_SCHEDULES {
             return refuse(format!("there are {} schedules, as many as there may be", limits::MAX_SCHEDULES));
         }
         // Whoever it waits for must exist and not wait for it in turn.
@@ -71,7 +96,8 @@ impl<R: Rows> Machine<R> {
             if other == *name {
                 return refuse("after: it would wait for itself".into());
             }
-            let Some(found) = timetable.id(&other).and_then(|id| timetable.get(id)) else {
+            let found = timetable.id(&other).and_then(|id| timetable.get(id));
+            let Some(found) = found.filter(|s| s.state.retired.is_none()) else {
                 return refuse(format!("after: there is no schedule `{other}`"));
             };
             if !seen.contains(&other) {
@@ -82,7 +108,7 @@ impl<R: Rows> Machine<R> {
         Ok(())
     }
 
-    fn store_schedule(
+    pub(super) fn store_schedule(
         &mut self,
         id: ScheduleId,
         name: ScheduleName,
@@ -97,23 +123,34 @@ impl<R: Rows> Machine<R> {
     pub fn delete_schedule(&mut self, name: &ScheduleName, now: Timestamp) -> Result<bool> {
         self.tick(now)?;
         let Some(id) = self.memory.timetable.id(name) else { return Ok(false) };
-        let waits = self.memory.timetable.all().find(|(_, s)| s.spec.settings.after.contains(name));
+        self.by_hand(self.scheduled(id)?)?;
+        let waits = |s: &Scheduled| s.state.retired.is_none() && s.spec.settings.after.contains(name);
+        let waits = self.memory.timetable.all().find(|(_, s)| waits(s));
         if let Some((_, other)) = waits {
             let detail = format!("schedule `{}` waits for `{name}`; change it first", other.name);
             return Err(Error::new(codes::WRONG_SCHEDULE_STATE, detail));
         }
-        self.rows.delete_schedule(id)?;
-        self.change(Change::ScheduleGone(id))?;
+        self.forget_schedule(id)?;
         Ok(true)
     }
 
+    pub(super) fn forget_schedule(&mut self, id: ScheduleId) -> Result<()> {
+        self.rows.delete_schedule(id)?;
+        self.change(Change::ScheduleGone(id))
+    }
+
     /// Deletes the schedules of a tenant. Whoever waited for one of them waits no longer.
-    pub(super) fn erase_schedules(&mut self, tenant: &TenantId) -> Result<()> {
+    pub(super) fn erase_schedules(&mut self, tenant: &TenantId, now: Timestamp) -> Result<()> {
         let of_tenant = |(_, s): &(ScheduleId, &Scheduled)| s.spec.settings.tenant.as_ref() == Some(tenant);
-        let gone: Vec<ScheduleId> = self.memory.timetable.all().filter(of_tenant).map(|(id, _)| id).collect();
-        for id in gone {
-            self.rows.delete_schedule(id)?;
-            self.change(Change::ScheduleGone(id))?;
+        let gone = self.memory.timetable.all().filter(of_tenant).map(|(id, s)| (id, s.name.clone()));
+        let gone: Vec<(ScheduleId, ScheduleName)> = gone.collect();
+        for (id, _) in &gone {
+            self.forget_schedule(*id)?;
+        }
+        for (_, name) in &gone {
+            for id in self.memory.timetable.waiting_for(name) {
+                self.attend(id, now)?;
+            }
         }
         Ok(())
     }
@@ -126,7 +163,7 @@ impl<R: Rows> Machine<R> {
         now: Timestamp,
     ) -> Result<ScheduleView> {
         let now = self.tick(now)?;
-        let id = self.schedule_id(name)?;
+        let id = self.active_id(name)?;
         let mut draft = Draft::new(id, self.scheduled(id)?, now);
         if draft.state.paused.is_none() {
             let by = cut(by, limits::MAX_NAME_BYTES);
@@ -142,7 +179,7 @@ impl<R: Rows> Machine<R> {
     /// Goes on with a schedule; what has passed since it was paused is skipped.
     pub fn resume_schedule(&mut self, name: &ScheduleName, now: Timestamp) -> Result<ScheduleView> {
         let now = self.tick(now)?;
-        let id = self.schedule_id(name)?;
+        let id = self.active_id(name)?;
         let scheduled = self.scheduled(id)?;
         let mut draft = Draft::new(id, scheduled, now);
         if let Some(pause) = draft.state.paused.take() {
@@ -159,9 +196,13 @@ impl<R: Rows> Machine<R> {
     /// Runs a schedule's job now, outside its times. Refused while an earlier run is not finished, unless overlaps are allowed.
     pub fn run_schedule(&mut self, name: &ScheduleName, now: Timestamp) -> Result<JobId> {
         let now = self.tick(now)?;
-        let id = self.schedule_id(name)?;
+        let id = self.active_id(name)?;
         let scheduled = self.scheduled(id)?.clone();
-        if let Some(why) = blocking_run(&scheduled, &scheduled.state) {
+        let full = || {
+            let open = scheduled.state.open.len();
+            (open >= limits::MAX_OPEN_RUNS).then(|| format!("{open} runs are not finished"))
+        };
+        if let Some(why) = blocking_run(&scheduled, &scheduled.state).or_else(full) {
             return Err(Error::new(codes::WRONG_SCHEDULE_STATE, format!("schedule `{name}`: {why}")));
         }
         let compiled = Self::compiled(&scheduled)?;
@@ -175,13 +216,13 @@ impl<R: Rows> Machine<R> {
 
     /// All schedules, by name.
     pub fn schedules(&mut self) -> Result<Vec<ScheduleView>> {
-        Ok(self.memory.timetable.all().map(|(_, scheduled)| view(scheduled)).collect())
+        Ok(self.memory.timetable.all().map(|(_, scheduled)| self.schedule_as_shown(scheduled)).collect())
     }
 
     /// One schedule.
     pub fn schedule(&mut self, name: &ScheduleName) -> Result<Option<ScheduleView>> {
         let timetable = &self.memory.timetable;
-        Ok(timetable.id(name).and_then(|id| timetable.get(id)).map(view))
+        Ok(timetable.id(name).and_then(|id| timetable.get(id)).map(|s| self.schedule_as_shown(s)))
     }
 
     /// What the ledger of a schedule says, newest first.
@@ -213,6 +254,16 @@ impl<R: Rows> Machine<R> {
             .ok_or_else(|| Error::new(codes::SCHEDULE_NOT_FOUND, format!("there is no schedule `{name}`")))
     }
 
+    /// A schedule that something can be done with: not one that its document no longer has.
+    fn active_id(&self, name: &ScheduleName) -> Result<ScheduleId> {
+        let id = self.schedule_id(name)?;
+        if let Some(at) = self.scheduled(id)?.state.retired {
+            let detail = format!("schedule `{name}` is retired: its document no longer has it since {at}");
+            return Err(Error::new(codes::WRONG_SCHEDULE_STATE, detail));
+        }
+        Ok(id)
+    }
+
     pub(super) fn scheduled(&self, id: ScheduleId) -> Result<&Scheduled> {
         self.memory.timetable.get(id).ok_or_else(|| Error::internal(format!("schedule {} is missing", id.0)))
     }
@@ -225,24 +276,47 @@ impl<R: Rows> Machine<R> {
     }
 
     fn schedule_view(&self, id: ScheduleId) -> Result<ScheduleView> {
-        self.scheduled(id).map(view)
+        self.scheduled(id).map(|s| self.schedule_as_shown(s))
     }
-}
 
-fn view(scheduled: &Scheduled) -> ScheduleView {
-    let state = &scheduled.state;
-    let next = scheduled.compiled.as_ref().filter(|_| state.paused.is_none());
-    ScheduleView {
-        name: scheduled.name.clone(),
-        kind: scheduled.spec.kind.clone(),
-        settings: scheduled.spec.settings.clone(),
-        created_at: state.created_at,
-        decided_until: state.cursor.at,
-        next: next.and_then(|compiled| compiled.times.next(state.cursor)).map(|tick| tick.at),
-        paused: state.paused.clone(),
-        waiting: state.waiting.clone(),
-        open: state.open.iter().map(|run| run.entry.clone()).collect(),
-        completed: state.completed,
-        last: state.last.clone(),
+    fn schedule_as_shown(&self, scheduled: &Scheduled) -> ScheduleView {
+        let state = &scheduled.state;
+        let runs = state.paused.is_none() && state.retired.is_none();
+        let next = scheduled.compiled.as_ref().filter(|_| runs);
+        let document = || self.document_of(&scheduled.spec.kind).unwrap_or_default();
+        ScheduleView {
+            name: scheduled.name.clone(),
+            kind: scheduled.spec.kind.clone(),
+            settings: self.shown_settings(&scheduled.spec),
+            created_at: state.created_at,
+            decided_until: state.cursor.at,
+            next: next.and_then(|compiled| compiled.times.next(state.cursor)).map(|tick| tick.at),
+            paused: state.paused.clone(),
+            waiting: state.waiting.clone(),
+            open: state.open.iter().map(|run| run.entry.clone()).collect(),
+            completed: state.completed,
+            last: state.last.clone(),
+            document: state.managed.then(document),
+            retired: state.retired,
+        }
+    }
+
+    /// The settings as people may see them: without secrets of the payload.
+    fn shown_settings(&self, spec: &ScheduleSpec) -> ScheduleSettings {
+        self.schema_of(&spec.kind).map_or_else(|| spec.settings.clone(), |schema| spec.settings.shown(schema))
+    }
+
+    fn schema_of(&self, kind: &KindName) -> Option<&Schema> {
+        let names = &self.memory.names;
+        names.kind(names.kind_id(kind)?)?.1.schema.as_ref()
+    }
+
+    /// Puts back what was hidden when the old settings were shown.
+    fn reveal(&self, spec: &mut ScheduleSpec, old: &ScheduleSpec) {
+        if let Some(schema) = self.schema_of(&old.kind).filter(|_| spec.kind == old.kind)
+            && let (Some(new), Some(old)) = (&mut spec.settings.payload, &old.settings.payload)
+        {
+            schema.revealed_payload(new, old);
+        }
     }
 }

@@ -52,6 +52,11 @@ impl Timetable {
         self.schedules.len()
     }
 
+    /// How many are in force.
+    pub(super) fn active(&self) -> usize {
+        self.schedules.values().filter(|s| s.state.retired.is_none()).count()
+    }
+
     /// Number of the next new one.
     pub(super) fn next_id(&self) -> ScheduleId {
         ScheduleId(self.last_id + 1)

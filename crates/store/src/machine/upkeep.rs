@@ -146,7 +146,7 @@ impl<R: Rows> Machine<R> {
     /// Erases a tenant's schedules and jobs, looking at a bounded number of rows. Running jobs lose their lease.
     pub fn erase(&mut self, erase: &Erase) -> Result<Erased> {
         let now = self.tick(erase.now)?;
-        self.erase_schedules(&erase.tenant)?;
+        self.erase_schedules(&erase.tenant, now)?;
         // What was kept of its jobs may outlive them and the tenant's number.
         let kept = if self.memory.edges > 0 { self.rows.forget_kept(&erase.tenant, erase.scan)? } else { 0 };
         let again = (kept > 0 && kept >= erase.scan as u64).then_some(erase.after);

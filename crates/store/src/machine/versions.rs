@@ -2,11 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use tidegate_core::alerts::{KindAlerts, MAX_WATCHED_KINDS};
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
+use tidegate_core::ids::KindName;
 use tidegate_core::limits;
 use tidegate_core::policies::Policies;
-use tidegate_core::registry::{Difference, Document, Outcome, Problem, Version, VersionInfo, differences};
+use tidegate_core::registry::{
+    Difference, Document, KindSettings, Outcome, Problem, Version, VersionInfo, differences,
+};
+use tidegate_core::schema::Schema;
 use tidegate_core::time::Timestamp;
 
 use super::change::PoliciesSet;
@@ -16,51 +21,63 @@ use crate::rows::Rows;
 use crate::{Error, Result};
 
 impl<R: Rows> Machine<R> {
-    /// Queues, kinds and policies as they are.
+    /// Queues, kinds and policies as they are, without secrets.
     pub fn registry(&mut self) -> Result<Document> {
+        Ok(self.whole_registry().as_shown())
+    }
+
+    fn whole_registry(&self) -> Document {
         let names = &self.memory.names;
-        Ok(Document {
+        Document {
             queues: names.queues().filter_map(|(_, id)| names.queue(id).cloned()).collect(),
             kinds: names.kinds().map(|(_, kind)| kind.clone()).collect(),
             policies: names.policies.clone(),
-        })
+        }
     }
 
     /// Changes the registry in one step, or not at all.
     pub fn apply(&mut self, apply: Apply) -> Result<Applied> {
         let now = self.tick(apply.now)?;
-        let there = self.registry()?;
+        let there = self.whole_registry();
+        let source = cut(apply.source, limits::MAX_NOTE_BYTES);
+        // However somebody wrote the way to it.
+        let document_name = source.trim_start_matches("./");
         let (mut wanted, exactly) = match apply.wanted {
-            Wanted::Document(mut document) => {
-                document.kinds.values_mut().for_each(|kind| kind.managed = true);
-                (*document, false)
-            }
+            Wanted::Document(document) => (*document, false),
             Wanted::Version(number) => (self.as_it_was(number, &there)?, true),
         };
-        check(&wanted, &there)?;
         let before = if exactly { Policies::default() } else { there.policies.clone() };
-        wanted.resolve(&before);
         let named = entries(&wanted);
         let left_alone = entries(&there).difference(&named).count() as u64;
+        if !exactly {
+            wanted.resolve(&before);
+            own(&mut wanted, &there, document_name);
+        }
+        let (scheduled, misplaced) = self.scheduled_by(&wanted);
+        check(&wanted, &there, misplaced)?;
+        wanted.resolve(&before);
         follow_policies(&there, &mut wanted, &before);
-        let changes = differences(&there, &wanted, exactly);
+        let mut changes = differences(&there, &wanted, exactly);
+        changes.iter_mut().for_each(|change| hide(change, &there, &wanted));
+        changes.extend(scheduled.differences.iter().cloned());
         let changed: BTreeSet<(String, String)> =
             changes.iter().map(|d| (d.what.clone(), d.name.clone())).collect();
         let unchanged = named.difference(&changed).count() as u64;
         let mut reply = Applied { version: None, unchanged, left_alone, changes };
-        if apply.dry_run || reply.changes.is_empty() {
+        if apply.dry_run || (reply.changes.is_empty() && scheduled.is_empty()) {
             bound(&mut reply.changes);
             return Ok(reply);
         }
         let total = reply.changes.len() as u64;
         bound(&mut reply.changes);
         self.make_so(&there, wanted, exactly, now)?;
-        let document = self.registry()?;
+        self.make_scheduled(scheduled, now)?;
+        let document = self.whole_registry();
         let info = VersionInfo {
             number: self.memory.names.version + 1,
             at: now,
             by: cut(apply.by, limits::MAX_NAME_BYTES),
-            source: cut(apply.source, limits::MAX_NOTE_BYTES),
+            source,
             outcome: Outcome::Applied,
             hash: document.hash(),
             changes: reply.changes.clone(),
@@ -99,7 +116,8 @@ impl<R: Rows> Machine<R> {
 
     /// A version with its document.
     pub fn version(&mut self, number: u64) -> Result<Option<Version>> {
-        self.rows.version(number)
+        let shown = |v: Version| Version { document: v.document.map(Document::as_shown), ..v };
+        Ok(self.rows.version(number)?.map(shown))
     }
 
     fn keep(&mut self, version: Version) -> Result<u64> {
@@ -126,6 +144,7 @@ impl<R: Rows> Machine<R> {
             let mut settings = settings.clone();
             settings.on.clear();
             settings.schedule = None;
+            settings.alerts = KindAlerts::default();
             (name.clone(), settings)
         });
         let idle: Vec<_> = idle.collect();
@@ -154,6 +173,48 @@ impl<R: Rows> Machine<R> {
     }
 }
 
+/// A difference as people may see it.
+fn hide(change: &mut Difference, there: &Document, wanted: &Document) {
+    if change.what != "kind" {
+        return;
+    }
+    let shown = |document: &Document, field: &str| {
+        let kind = document.kinds.iter().find(|(name, _)| name.as_str() == change.name)?.1;
+        serde_json::to_value(kind.clone().as_shown()).ok()?.get_mut(field).map(serde_json::Value::take)
+    };
+    for (field, now, then) in &mut change.fields {
+        if matches!(field.as_str(), "schema" | "schedule") {
+            *now = shown(there, field).unwrap_or_default();
+            *then = shown(wanted, field).unwrap_or_default();
+        }
+    }
+}
+
+/// The kinds of a document are its own. One that it had and no longer names stays, because jobs may name it, but it no longer runs
+/// by itself, and nothing watches it.
+fn own(wanted: &mut Document, there: &Document, source: &str) {
+    for (name, kind) in &mut wanted.kinds {
+        if let Some(old) = there.kinds.get(name) {
+            kind.reveal(old);
+        }
+        (kind.managed, kind.document) = (true, None);
+        // Who says the same again takes nothing away from who said it first.
+        let same = |old: &&KindSettings| KindSettings { document: None, ..(*old).clone() } == *kind;
+        let known = there.kinds.get(name).filter(same).and_then(|old| old.document.clone());
+        kind.document = Some(known.unwrap_or_else(|| source.to_owned()));
+    }
+    let dropped = |(name, kind): &(&KindName, &KindSettings)| {
+        kind.document.as_deref() == Some(source)
+            && !wanted.kinds.contains_key(*name)
+            && (kind.schedule.is_some() || !kind.alerts.is_empty())
+    };
+    let idle = |(name, kind): (&KindName, &KindSettings)| {
+        (name.clone(), KindSettings { schedule: None, alerts: KindAlerts::default(), ..kind.clone() })
+    };
+    let dropped: Vec<_> = there.kinds.iter().filter(dropped).map(idle).collect();
+    wanted.kinds.extend(dropped);
+}
+
 /// Queues and kinds that a document names.
 fn entries(document: &Document) -> BTreeSet<(String, String)> {
     let queues = document.queues.keys().map(|q| ("queue".to_owned(), q.to_string()));
@@ -164,14 +225,24 @@ fn entries(document: &Document) -> BTreeSet<(String, String)> {
 const KEPT_PROBLEMS: usize = 20;
 
 /// Everything must be acceptable before anything is written.
-fn check(wanted: &Document, there: &Document) -> Result<()> {
+fn check(wanted: &Document, there: &Document, misplaced: Vec<Problem>) -> Result<()> {
     let mut problems = wanted.misplaced(|q| there.queues.contains_key(q), &there.policies);
+    problems.extend(misplaced);
     let mut fault = |path: String, why: String| problems.push(Problem { path, what: why });
     for (name, settings) in &wanted.queues {
         settings.faults().into_iter().for_each(|(field, why)| fault(format!("queues.{name}.{field}"), why));
     }
     for (name, settings) in &wanted.kinds {
         settings.faults().into_iter().for_each(|(field, why)| fault(format!("kinds.{name}.{field}"), why));
+        if settings.schema.as_ref().is_some_and(Schema::is_hidden) {
+            let why = "a secret is written as it is shown, `***`; write the secret itself";
+            fault(format!("kinds.{name}.schema"), why.into());
+        }
+    }
+    let others = there.kinds.iter().filter(|(name, _)| !wanted.kinds.contains_key(*name));
+    let watched = others.chain(&wanted.kinds).filter(|(_, kind)| !kind.alerts.is_empty()).count();
+    if watched > MAX_WATCHED_KINDS {
+        fault("kinds".into(), format!("{watched} kinds have alerts; at most {MAX_WATCHED_KINDS} may"));
     }
     if let Err(why) = wanted.policies.check() {
         fault("policies".into(), why);

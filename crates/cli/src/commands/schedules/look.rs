@@ -57,6 +57,9 @@ pub(super) fn when(settings: &ScheduleSettings) -> String {
 
 /// When it runs next, in a sentence.
 pub(super) fn next_sentence(schedule: &ScheduleView) -> String {
+    if schedule.retired.is_some() {
+        return "none: its document no longer has it; its history stays".into();
+    }
     match (&schedule.paused, schedule.next) {
         (Some(pause), _) => format!("paused by {}", pause.by),
         (None, Some(next)) => format!("next run {}", local(&schedule.settings, next)),
@@ -100,9 +103,11 @@ fn table(schedules: &[ScheduleView], now: Timestamp) -> Table {
         Column::fixed("LAST"),
         Column::text("RESULT", 12),
         Column::number("WAITING").optional(1),
+        Column::text("MANAGED BY", 10).optional(3),
     ]);
     for s in schedules {
         let next = match (&s.paused, s.next) {
+            _ if s.retired.is_some() => "retired".into(),
             (Some(_), _) => "paused".into(),
             (None, next) => dash(next.map(|t| short_when(t, now)).as_deref()),
         };
@@ -114,6 +119,7 @@ fn table(schedules: &[ScheduleView], now: Timestamp) -> Table {
             dash(s.last.as_ref().map(|entry| short_when(entry.at, now)).as_deref()),
             dash(s.last.as_ref().map(outcome).as_deref()),
             s.waiting.len().to_string(),
+            dash(s.document.as_deref()),
         ]);
     }
     table
@@ -137,6 +143,9 @@ fn described(schedule: &ScheduleView, now: Timestamp) -> String {
         line("for", settings.description.clone());
     }
     line("kind", schedule.kind.to_string());
+    if let Some(document) = &schedule.document {
+        line("managed", format!("by the registry's document {document}; it is changed there"));
+    }
     line("when", when(settings));
     line("next", next_sentence(schedule));
     line("overlap", overlap(settings.overlap).into());

@@ -1,0 +1,259 @@
+//! Schedules that a document of the registry describes.
+
+use tidegate_core::codes;
+use tidegate_core::ids::ScheduleName;
+use tidegate_core::registry::{Change, Document, Format};
+use tidegate_core::schedule::{Decided, ScheduleSettings, ScheduleSpec, SkipReason, TickEntry};
+use tidegate_core::time::Timestamp;
+use tidegate_store::Result;
+use tidegate_store::params::{Applied, Apply, PutSchedule, ScheduleChange, ScheduleView, TickQuery, Wanted};
+
+use crate::kit::{START, World, kind, refused};
+
+const MINUTE: i64 = 60_000;
+/// The first full ten minutes after the beginning.
+const FIRST: Timestamp = Timestamp(START.0 + 400_000);
+
+fn name(text: &str) -> ScheduleName {
+    ScheduleName::new(text).expect("a name")
+}
+
+async fn try_apply_from(w: &World, source: &str, text: &str) -> Result<Applied> {
+    let document = Document::parse(text, Format::Toml).unwrap_or_else(|problems| panic!("{problems:?}"));
+    let wanted = Wanted::Document(Box::new(document));
+    let apply = Apply { wanted, by: "ann".into(), source: source.into(), dry_run: false, now: w.now };
+    w.store().apply(apply).await
+}
+
+async fn apply(w: &World, text: &str) -> Applied {
+    try_apply_from(w, "registry.toml", text).await.expect("the document is accepted")
+}
+
+async fn roll_back(w: &World, version: u64) -> Applied {
+    let wanted = Wanted::Version(version);
+    let apply = Apply { wanted, by: "ann".into(), source: "rollback".into(), dry_run: false, now: w.now };
+    w.store().apply(apply).await.expect("the version is there")
+}
+
+async fn view(w: &World, schedule: &str) -> ScheduleView {
+    w.store().schedule(name(schedule)).await.expect("it is answered").expect("it is there")
+}
+
+async fn ledger(w: &World, schedule: &str) -> Vec<TickEntry> {
+    let query = TickQuery { name: name(schedule), before: None, limit: 1_000 };
+    let mut lines = w.store().schedule_ticks(query).await.expect("it is answered");
+    lines.reverse();
+    lines
+}
+
+async fn pass(w: &mut World, ms: i64) {
+    w.pass(ms);
+    w.store().advance(w.now).await.expect("upkeep is possible");
+}
+
+async fn finish_all(w: &World) -> usize {
+    let jobs = w.claim(100).await.jobs;
+    for job in &jobs {
+        w.finish(job).await;
+    }
+    jobs.len()
+}
+
+fn fired(lines: &[TickEntry]) -> Vec<Timestamp> {
+    let fired = lines.iter().filter(|l| matches!(l.what, Decided::Fired { .. }));
+    fired.map(|l| l.planned).collect()
+}
+
+const NIGHTLY: &str = "[queues.q]\n[kinds.nightly]\nqueue = \"q\"\nschedule = { every = \"10m\" }\n";
+const IDLE: &str = "[queues.q]\n[kinds.nightly]\nqueue = \"q\"\n";
+
+fn own(settings: ScheduleSettings, now: Timestamp) -> PutSchedule {
+    PutSchedule { name: name("nightly"), spec: ScheduleSpec { kind: kind("k"), settings }, now }
+}
+
+/// The schedule is there with the version, says whose it is, and only its document changes it.
+pub async fn a_documents_schedule_is_in_force_and_changed_by_it_alone(w: &mut World) {
+    let applied = apply(w, NIGHTLY).await;
+    let said: Vec<_> = applied.changes.iter().map(|d| (d.change, d.what.as_str(), d.name.as_str())).collect();
+    assert_eq!(said, [(Change::Add, "kind", "nightly"), (Change::Add, "schedule", "nightly")]);
+    w.restart().await;
+    let there = view(w, "nightly").await;
+    assert_eq!(
+        (there.document.as_deref(), there.next, there.kind),
+        (Some("registry.toml"), Some(FIRST), kind("nightly"))
+    );
+    let put = w.store().put_schedule(own(ScheduleSettings::every("1m"), w.now)).await;
+    let error = put.expect_err("its document has it");
+    assert!(error.code == codes::SCHEDULE_MANAGED && error.detail.contains("registry.toml"), "{error}");
+    assert_eq!(refused(w.store().delete_schedule(name("nightly"), w.now).await), codes::SCHEDULE_MANAGED);
+    w.store().run_schedule(name("nightly"), w.now).await.expect("it can be run");
+    assert_eq!(finish_all(w).await, 1);
+    pass(w, 400_000).await;
+    assert_eq!(finish_all(w).await, 1);
+    w.store().pause_schedule(name("nightly"), "ben".into(), w.now).await.expect("it can be paused");
+    // Another version, the same schedule: nothing of it is touched.
+    let (before, lines) = (view(w, "nightly").await, ledger(w, "nightly").await);
+    w.pass(MINUTE);
+    let applied = apply(w, &NIGHTLY.replace("schedule", "timeout = \"5m\"\nschedule")).await;
+    assert_eq!((applied.version, applied.changes.len()), (Some(2), 1));
+    assert_eq!((view(w, "nightly").await, ledger(w, "nightly").await), (before, lines));
+    w.store().resume_schedule(name("nightly"), w.now).await.expect("it can be resumed");
+    // Other times begin when they are set, and the ledger goes on.
+    apply(w, &NIGHTLY.replace("10m", "1h")).await;
+    assert_eq!(view(w, "nightly").await.next, Some(Timestamp(START.0 + 400_000 + 40 * MINUTE)));
+    assert!(ledger(w, "nightly").await.len() >= 2);
+}
+
+/// What a document drops is retired with its ledger; a rollback brings it back where it stood, and only the rule for missed ticks
+/// decides about what was between.
+pub async fn a_dropped_schedule_is_retired_and_comes_back_with_its_ledger(w: &mut World) {
+    apply(w, NIGHTLY).await;
+    pass(w, 400_000).await;
+    assert_eq!(finish_all(w).await, 1);
+    let applied = apply(w, IDLE).await;
+    assert!(applied.changes.iter().any(|d| d.change == Change::Remove && d.what == "schedule"));
+    w.restart().await;
+    let retired = view(w, "nightly").await;
+    assert_eq!((retired.retired, retired.next), (Some(w.now), None));
+    assert_eq!(refused(w.store().run_schedule(name("nightly"), w.now).await), codes::WRONG_SCHEDULE_STATE);
+    let retired_at = w.now;
+    pass(w, 65 * MINUTE).await;
+    assert_eq!(finish_all(w).await, 0, "it no longer runs");
+    assert_eq!(ledger(w, "nightly").await.len(), 1, "its ledger stays");
+    roll_back(w, 1).await;
+    assert_eq!(view(w, "nightly").await.retired, None);
+    pass(w, 0).await;
+    pass(w, 0).await;
+    assert_eq!(finish_all(w).await, 1, "the newest missed one, once");
+    let lines = ledger(w, "nightly").await;
+    assert_eq!(fired(&lines), [FIRST, FIRST.plus_ms(60 * MINUTE)]);
+    let Decided::Skipped { reason: SkipReason::Missed, count: Some(5), .. } = lines[1].what else {
+        panic!("{lines:?}")
+    };
+    assert!(lines[1].planned > retired_at);
+    pass(w, 5 * MINUTE).await;
+    assert_eq!(finish_all(w).await, 1, "and it goes on");
+}
+
+/// A document that no longer names a kind ends its schedule; another document leaves it alone.
+pub async fn a_kind_that_its_document_drops_no_longer_runs_by_itself(w: &mut World) {
+    apply(w, NIGHTLY).await;
+    try_apply_from(w, "other.toml", "[queues.other]\n").await.expect("it is accepted");
+    assert_eq!(view(w, "nightly").await.retired, None, "it is not that document's");
+    let applied = apply(w, "[queues.q]\n").await;
+    let said: Vec<_> = applied.changes.iter().map(|d| (d.change, d.what.as_str(), d.name.as_str())).collect();
+    assert_eq!(said, [(Change::Change, "kind", "nightly"), (Change::Remove, "schedule", "nightly")]);
+    assert!(view(w, "nightly").await.retired.is_some());
+    // Its name is free for somebody's own, and its history can be deleted.
+    let put = w.store().put_schedule(own(ScheduleSettings::every("1m"), w.now)).await;
+    assert_eq!(put.expect("the name is free"), ScheduleChange::Created);
+    let there = view(w, "nightly").await;
+    assert_eq!((there.document, there.retired), (None, None));
+    assert!(w.store().delete_schedule(name("nightly"), w.now).await.expect("it is somebody's own"));
+}
+
+/// A name that somebody took refuses the document as a whole, with its place.
+pub async fn a_document_does_not_take_somebodys_own_schedule(w: &mut World) {
+    w.store().put_schedule(own(ScheduleSettings::every("1h"), w.now)).await.expect("it is accepted");
+    let before = view(w, "nightly").await;
+    let error = try_apply_from(w, "registry.toml", &NIGHTLY.replace("[queues.q]", "[queues.new]")).await;
+    let error = error.expect_err("the name is taken");
+    assert_eq!(error.code, codes::INVALID_REGISTRY);
+    assert!(error.detail.contains("kinds.nightly.schedule: there is a schedule `nightly`"), "{error}");
+    assert_eq!(view(w, "nightly").await, before);
+    assert!(!w.store().registry().await.expect("answered").queues.contains_key(&crate::kit::queue("new")));
+}
+
+/// `after` is checked with everything that will be there, in whatever order the kinds come.
+pub async fn schedules_of_a_document_wait_for_each_other(w: &mut World) {
+    let text = |first: &str, second: &str| {
+        format!(
+            "[queues.q]\n[kinds.graph]\nqueue = \"q\"\nschedule = {{ cron = \"0 4 * * *\"{first} }}\n\
+             [kinds.total]\nqueue = \"q\"\nschedule = {{ cron = \"0 3 * * *\"{second} }}\n"
+        )
+    };
+    for (first, second, says) in [
+        (
+            ", after = [\"totl\"]",
+            "",
+            "kinds.graph.schedule.after: there is no schedule `totl`; did you mean `total`?",
+        ),
+        (
+            ", after = [\"total\"]",
+            ", after = [\"graph\"]",
+            "kinds.total.schedule.after: it would wait for itself",
+        ),
+    ] {
+        let error = try_apply_from(w, "registry.toml", &text(first, second)).await.expect_err(says);
+        assert!(error.detail.contains(says), "{error}");
+        assert!(w.store().schedules().await.expect("answered").is_empty(), "nothing was changed");
+    }
+    apply(w, &text(", after = [\"total\"]", "")).await;
+    // It is 02:13:20; at three and at four they are due.
+    pass(w, 2 * 60 * MINUTE).await;
+    let first = w.claim(10).await.jobs;
+    assert_eq!(first.iter().map(|j| j.kind.as_str()).collect::<Vec<_>>(), ["total"]);
+    w.finish(&first[0]).await;
+    assert_eq!(w.claim_one().await.kind, kind("graph"));
+    let error = try_apply_from(w, "other.toml", "[queues.q]\n[kinds.total]\nqueue = \"q\"\n").await;
+    let error = error.expect_err("the graph waits for it");
+    assert!(error.detail.contains("kinds.total.schedule: schedule `graph` waits for it"), "{error}");
+    apply(w, "[queues.q]\n").await;
+    assert!(w.store().schedules().await.expect("answered").iter().all(|s| s.retired.is_some()));
+}
+
+/// A schedule that cannot work refuses the document with the place of the mistake.
+pub async fn a_schedule_that_cannot_work_refuses_its_document(w: &mut World) {
+    for (schedule, says) in [
+        ("{ cron = \"0 0 * * 9\" }", "kinds.a.schedule.cron: day of week"),
+        ("{ cron = \"@daily\", zone = \"Mars/Base\" }", "kinds.a.schedule.zone: "),
+        ("{ cron = \"@daily\", every = \"1h\" }", "kinds.a.schedule: only one of"),
+        ("{ crn = \"@daily\" }", "kinds.a.schedule: unknown field `crn`"),
+        (
+            "{ cron = \"@daily\", payload = { n = \"x\" } }",
+            "kinds.a.schedule.payload: it does not fit the schema: /n",
+        ),
+    ] {
+        let text = format!(
+            "[queues.q]\n[kinds.a]\nqueue = \"q\"\nschedule = {schedule}\n[kinds.a.schema]\ntype = \"object\"\nproperties = {{ n = {{ type = \"integer\" }} }}\n"
+        );
+        let problems = Document::parse(&text, Format::Toml).expect_err(says);
+        assert!(problems.iter().any(|p| p.to_string().starts_with(says)), "{says}: {problems:?}");
+    }
+    w.kind("plain", "q", |_| ()).await;
+    let mut settings = tidegate_core::registry::KindSettings::new(crate::kit::queue("q"));
+    let written = serde_json::json!({"every": "1m"});
+    settings.schedule = Some(serde_json::from_value(written).expect("it is one"));
+    assert_eq!(refused(w.store().put_kind(kind("plain"), settings).await), codes::INVALID_SETTING);
+    assert!(w.store().schedules().await.expect("answered").is_empty());
+}
+
+/// Payloads of a schedule get their kind's defaults; what is secret in them is shown to nobody but the worker.
+pub async fn a_scheduled_payload_is_filled_and_its_secrets_are_not_shown(w: &mut World) {
+    let text = "[queues.q]\n[kinds.call]\nqueue = \"q\"\nschedule = { every = \"10m\", payload = { key = \"s3cret\" } }\n\
+         [kinds.call.schema]\ntype = \"object\"\n[kinds.call.schema.properties]\n\
+         key = { type = \"string\", x-secret = true }\ntries = { type = \"integer\", default = 3 }\n";
+    apply(w, text).await;
+    let shown = view(w, "call").await.settings.payload;
+    assert_eq!(shown, Some(serde_json::json!({"key": "***"})));
+    let all = format!("{:?}", w.store().schedules().await.expect("answered"));
+    assert!(!all.contains("s3cret"), "{all}");
+    pass(w, 400_000).await;
+    assert_eq!(w.claim_one().await.payload.as_str(), r#"{"key":"s3cret","tries":3}"#);
+}
+
+/// What is due and not decided is late, and nothing is once somebody looked.
+pub async fn the_store_says_how_late_its_schedules_are(w: &mut World) {
+    assert_eq!(w.store().totals().await.expect("answered").next_tick, None);
+    apply(w, NIGHTLY).await;
+    let totals = w.store().totals().await.expect("answered");
+    assert_eq!((totals.schedules, totals.next_tick), (1, Some(FIRST)));
+    w.pass(30 * MINUTE);
+    let totals = w.store().totals().await.expect("answered");
+    assert!(totals.next_tick.is_some_and(|at| at < w.now), "it is late");
+    pass(w, 0).await;
+    assert!(w.store().totals().await.expect("answered").next_tick.is_some_and(|at| at > w.now));
+    apply(w, IDLE).await;
+    let totals = w.store().totals().await.expect("answered");
+    assert_eq!((totals.schedules, totals.next_tick), (0, None));
+}

@@ -1,0 +1,212 @@
+//! Schedules that documents of the registry describe. They change in the commit that changes the registry, or not at all.
+//!
+//! A kind's schedule has the kind's name. One that its document no longer has is retired, not deleted: its ledger stays, and if
+//! it comes back (a rollback) it goes on where it stood, with the rule for missed ticks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate_core::codes;
+use tidegate_core::ids::{KindName, ScheduleName};
+use tidegate_core::limits;
+use tidegate_core::near::nearest;
+use tidegate_core::registry::{Difference, Document, KindSettings, Problem, difference, join};
+use tidegate_core::schedule::{ScheduleSettings, ScheduleSpec, ScheduleState, SkipReason};
+use tidegate_core::time::Timestamp;
+
+use super::Machine;
+use super::draft::Draft;
+use super::timetable::Scheduled;
+use crate::rows::{Rows, ScheduleId};
+use crate::{Error, Result};
+
+/// What a document makes of schedules.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    put: Vec<(ScheduleName, ScheduleSpec)>,
+    retire: Vec<(ScheduleName, ScheduleId)>,
+    pub(super) differences: Vec<Difference>,
+}
+
+impl Changes {
+    /// Schedules that the document has as they are: untouched.
+    pub(super) fn is_empty(&self) -> bool {
+        self.put.is_empty() && self.retire.is_empty()
+    }
+}
+
+impl<R: Rows> Machine<R> {
+    /// What the kinds of a document make of the schedules, and what is wrong with that.
+    pub(super) fn scheduled_by(&self, wanted: &Document) -> (Changes, Vec<Problem>) {
+        let (mut changes, mut problems) = (Changes::default(), vec![]);
+        for (kind, settings) in &wanted.kinds {
+            // Names of kinds and of schedules follow the same rule.
+            let Ok(name) = ScheduleName::new(kind.as_str()) else { continue };
+            let id = self.memory.timetable.id(&name);
+            let there = id.and_then(|id| Some((id, self.memory.timetable.get(id)?)));
+            match (wanted_of(settings), there) {
+                (Some(_), Some((_, there))) if !there.state.managed => {
+                    let what = format!(
+                        "there is a schedule `{name}` that no document describes; `tidegate schedules rm {name}` makes room for this one"
+                    );
+                    let path = join(&join("kinds", kind.as_str()), "schedule");
+                    problems.push(Problem { path, what });
+                }
+                (Some(settings), there) => {
+                    let shown = |settings: &ScheduleSettings| {
+                        let schema = wanted.kinds[kind].schema.as_ref();
+                        serde_json::to_value(schema.map_or_else(|| settings.clone(), |s| settings.shown(s)))
+                            .ok()
+                    };
+                    let spec = ScheduleSpec { kind: kind.clone(), settings };
+                    let active = there.map(|(_, s)| s).filter(|s| s.state.retired.is_none());
+                    if active.is_none_or(|s| *s.spec != spec) {
+                        let now = active.and_then(|s| shown(&s.spec.settings));
+                        changes.differences.extend(difference(
+                            "schedule",
+                            name.as_str(),
+                            now,
+                            shown(&spec.settings),
+                        ));
+                        changes.put.push((name, spec));
+                    }
+                }
+                (None, Some((id, there))) if there.state.managed && there.state.retired.is_none() => {
+                    changes.differences.extend(difference("schedule", name.as_str(), None, None));
+                    changes.retire.push((name, id));
+                }
+                (None, _) => {}
+            }
+        }
+        self.check_order(&changes, &mut problems);
+        (changes, problems)
+    }
+
+    /// Whoever waits for another finds it there, nobody waits for themselves, and all of them fit.
+    fn check_order(&self, changes: &Changes, problems: &mut Vec<Problem>) {
+        let gone: BTreeSet<&ScheduleName> = changes.retire.iter().map(|(name, _)| name).collect();
+        let there = self.memory.timetable.all().map(|(_, s)| s);
+        let there = there.filter(|s| s.state.retired.is_none() && !gone.contains(&s.name));
+        let mut after: BTreeMap<&ScheduleName, &[ScheduleName]> =
+            there.map(|s| (&s.name, s.spec.settings.after.as_slice())).collect();
+        let mut fault = |name: &ScheduleName, field: Option<&str>, what: String| {
+            let path = join(&join("kinds", name.as_str()), "schedule");
+            problems.push(Problem { path: field.map_or(path.clone(), |field| join(&path, field)), what });
+        };
+        let put: BTreeSet<&ScheduleName> = changes.put.iter().map(|(name, _)| name).collect();
+        for (name, others) in after.iter().filter(|(name, _)| !put.contains(*name)) {
+            for other in others.iter().filter(|other| gone.contains(other)) {
+                fault(other, None, format!("schedule `{name}` waits for it: change that first"));
+            }
+        }
+        after.extend(changes.put.iter().map(|(name, spec)| (name, spec.settings.after.as_slice())));
+        let missing = changes.put.iter().flat_map(|(name, spec)| {
+            let missing = spec.settings.after.iter().filter(|other| !after.contains_key(other));
+            missing.map(move |other| (name, other))
+        });
+        // As many as are told: looking for the nearest takes its time, and everybody else waits.
+        for (name, other) in missing.take(limits::MAX_REGISTRY_PROBLEMS) {
+            let near = nearest(other.as_str(), after.keys().map(|n| n.as_str()));
+            let near = near.map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+            fault(name, Some("after"), format!("there is no schedule `{other}`{near}"));
+        }
+        let circle = in_circles(&after);
+        for (name, _) in changes.put.iter().filter(|(name, _)| circle.contains(name)) {
+            fault(name, Some("after"), "it would wait for itself, or for one that does".into());
+        }
+        if after.len() > limits::MAX_SCHEDULES {
+            let what = format!("{} schedules; there may be {}", after.len(), limits::MAX_SCHEDULES);
+            problems.push(Problem { path: "kinds".into(), what });
+        }
+    }
+
+    /// Puts schedules in force, changes and retires them.
+    pub(super) fn make_scheduled(&mut self, changes: Changes, now: Timestamp) -> Result<()> {
+        for (_, id) in changes.retire {
+            let mut draft = Draft::new(id, self.scheduled(id)?, now);
+            draft.state.retired = Some(now);
+            for tick in std::mem::take(&mut draft.state.waiting) {
+                let note = "the registry's document no longer has the schedule";
+                draft.skip(tick.planned, SkipReason::Edited, note.into());
+            }
+            self.keep_draft(draft)?;
+        }
+        for (name, spec) in changes.put {
+            match self.memory.timetable.id(&name) {
+                Some(id) => {
+                    let old = self.scheduled(id)?.clone();
+                    self.edit_schedule(id, &old, spec, now)?;
+                }
+                None => {
+                    self.make_room()?;
+                    let id = self.memory.timetable.next_id();
+                    let state = ScheduleState { managed: true, ..ScheduleState::new(now) };
+                    self.store_schedule(id, name, spec, state)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where there are as many schedules as there may be, the one that was retired first is forgotten.
+    pub(super) fn make_room(&mut self) -> Result<()> {
+        let timetable = &self.memory.timetable;
+        if timetable.len() < limits::MAX_SCHEDULES {
+            return Ok(());
+        }
+        let retired = timetable.all().filter_map(|(id, s)| Some((s.state.retired?, id)));
+        if let Some((_, id)) = retired.min() {
+            self.forget_schedule(id)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses what only a document may do.
+    pub(super) fn by_hand(&self, scheduled: &Scheduled) -> Result<()> {
+        if !scheduled.state.managed || scheduled.state.retired.is_some() {
+            return Ok(());
+        }
+        let document = self.document_of(&scheduled.spec.kind).unwrap_or_else(|| "the registry".into());
+        let detail = format!("schedule `{}` is described by {document}: change it there", scheduled.name);
+        Err(Error::new(codes::SCHEDULE_MANAGED, detail))
+    }
+
+    /// The document that describes a kind.
+    pub(super) fn document_of(&self, kind: &KindName) -> Option<String> {
+        let id = self.memory.names.kind_id(kind)?;
+        self.memory.names.kind(id).and_then(|(_, settings)| settings.document.clone())
+    }
+}
+
+/// The schedule that a document wants for a kind. What cannot be read is refused elsewhere, with its place.
+fn wanted_of(settings: &KindSettings) -> Option<ScheduleSettings> {
+    settings.schedule.as_ref().filter(|_| settings.managed)?.settings().ok()
+}
+
+/// Those that can never go first: they wait for themselves, or for one that does. Each wait is looked at once.
+fn in_circles<'s>(after: &BTreeMap<&'s ScheduleName, &'s [ScheduleName]>) -> BTreeSet<&'s ScheduleName> {
+    let mut open: BTreeMap<&ScheduleName, usize> = BTreeMap::new();
+    let mut waiting: BTreeMap<&ScheduleName, Vec<&'s ScheduleName>> = BTreeMap::new();
+    let mut free: Vec<&'s ScheduleName> = vec![];
+    for (name, others) in after {
+        let there = others.iter().filter(|other| after.contains_key(other));
+        let n = there.inspect(|other| waiting.entry(*other).or_default().push(*name)).count();
+        if n == 0 {
+            free.push(*name);
+        } else {
+            open.insert(*name, n);
+        }
+    }
+    let mut left: BTreeSet<&'s ScheduleName> = after.keys().copied().collect();
+    while let Some(name) = free.pop() {
+        left.remove(name);
+        for other in waiting.remove(name).into_iter().flatten() {
+            if let Some(n) = open.get_mut(other) {
+                *n -= 1;
+                if *n == 0 {
+                    free.push(other);
+                }
+            }
+        }
+    }
+    left
+}
