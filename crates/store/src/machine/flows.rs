@@ -206,16 +206,11 @@ impl<R: Rows> Machine<R> {
     /// A blocked job waits for nobody any more: it is ready, or scheduled if its time has not come.
     fn release(&mut self, seq: Seq, row: BlockedRow, now: Timestamp) -> Result<()> {
         let (home, tenant) = self.lane_and_tenant(seq)?;
-        let mut state = self.state_of(seq)?;
-        let lane = state.lane.unwrap_or(home);
+        let lane = self.state_of(seq)?.lane.unwrap_or(home);
         let later = row.run_at.filter(|at| *at > now);
         self.rows.unblock(seq)?;
         if let Some(at) = later {
             self.rows.delay(at, seq)?;
-        } else {
-            // It ages from now on, after a restart as well.
-            state.run_at = Some(now);
-            self.put_state(seq, &state)?;
         }
         self.change(Change::Unblocked { place: Place { seq, lane, tenant }, later })
     }

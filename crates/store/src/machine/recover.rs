@@ -129,7 +129,7 @@ fn restore_jobs<R: Rows>(known: &mut Known, rows: &mut R, leases: Vec<LeaseRow>)
     // Rows are streamed: there can be millions, and only the ready ones take memory.
     let Known { lanes, counts, with_state, tenant_ready, lane_jobs, tenant_jobs, finished, now, .. } = known;
     rows.scan(&mut |scanned| {
-        let Scanned { seq, lane, tenant, run_at, stored, state } = scanned;
+        let Scanned { seq, lane, tenant, run_at, waits, stored, state } = scanned;
         let moved = state.and_then(|s| s.lane);
         let ready_lane = moved.unwrap_or(lane);
         let Some(queue) = lanes.lane_key(ready_lane).map(|key| key.queue) else {
@@ -161,7 +161,9 @@ fn restore_jobs<R: Rows>(known: &mut Known, rows: &mut R, leases: Vec<LeaseRow>)
                     held.entry(*lease).or_default().push(seq);
                     return;
                 }
-                let ready_at = state.and_then(|s| s.run_at).unwrap_or(run_at).min(*now);
+                // When a job was released is not stored: what it waited for others is no reason to hurry.
+                let since = if waits { *now } else { run_at };
+                let ready_at = state.and_then(|s| s.run_at).unwrap_or(since).min(*now);
                 match state.filter(|s| s.suspect) {
                     Some(s) => {
                         lanes.add_suspect(ready_lane, seq, exclusive(s.lone_stalls), ready_at, *now);
