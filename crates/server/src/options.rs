@@ -33,6 +33,8 @@ pub struct ServerOptions {
     pub scheduler_lag: SchedulerLag,
     /// Counts attempts by tenant, too.
     pub metrics_by_tenant: bool,
+    /// Time between two runs of the processor of dead letters.
+    pub letters_every: Duration,
 }
 
 impl Default for ServerOptions {
@@ -48,6 +50,7 @@ impl Default for ServerOptions {
             alerts: AlertSettings::default(),
             scheduler_lag: SchedulerLag::default(),
             metrics_by_tenant: false,
+            letters_every: Duration::from_millis(tidegate_core::letters::EVERY_MS.cast_unsigned()),
         }
     }
 }

@@ -67,6 +67,7 @@ impl Server {
             alerts,
             scheduler_lag,
             metrics_by_tenant,
+            letters_every,
         } = options;
         store.feed().meter().by_tenant(metrics_by_tenant);
         if !bind.ip().is_loopback() && !KeyRing::default().known(&*store, clock.now()).await?.any() {
@@ -109,6 +110,7 @@ impl Server {
             repeats: Repeats::default(),
             watch: Watch::new(clock.now(), scheduler_lag),
             alerts: Arc::new(alerts),
+            letters_every_ms: letters_every.as_millis().min(u128::from(u32::MAX)) as i64,
             clock,
             limits,
         });
@@ -139,6 +141,7 @@ impl Server {
         if roles.maintenance {
             chores.spawn(upkeep::advance(app.clone()));
             chores.spawn(upkeep::prune(app.clone()));
+            chores.spawn(upkeep::letters(app.clone()));
             let post = Arc::new(Post {
                 store: app.store.clone(),
                 settings: app.alerts.clone(),

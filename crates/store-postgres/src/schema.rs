@@ -43,6 +43,11 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0007_registry.sql"),
         readable_from: 7,
     },
+    Migration {
+        name: "0008_letters",
+        text: include_str!("../migrations/0008_letters.sql"),
+        readable_from: 7,
+    },
 ];
 
 /// Version of the schema that this program makes.

@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0003_schedules.sql"),
     include_str!("../migrations/0004_dependencies.sql"),
     include_str!("../migrations/0005_registry.sql"),
+    include_str!("../migrations/0006_letters.sql"),
 ];
 
 /// Version of the files this program writes.

@@ -15,6 +15,7 @@ pub mod limits;
 pub mod order;
 pub mod outcomes;
 pub mod parks;
+pub mod processor;
 pub mod records;
 pub mod registry;
 pub mod schedules;

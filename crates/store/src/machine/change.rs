@@ -161,6 +161,13 @@ pub enum Change {
     Policies(Box<PoliciesSet>),
     /// The registry's history has this last number.
     Version(u64),
+    /// The tenant of a dead letter is asked to authorize again.
+    Asked {
+        /// The dead job.
+        face: Face,
+        /// Whether that was asked before.
+        again: bool,
+    },
 }
 
 /// A schedule with its number.
@@ -473,6 +480,7 @@ mod tests {
             Change::KindLane(..) => 38,
             Change::Policies(_) => 39,
             Change::Version(_) => 40,
+            Change::Asked { .. } => 41,
         }
     }
 
@@ -552,6 +560,7 @@ mod tests {
             Change::KindLane(lane, Box::new(key), kind),
             Change::Policies(Box::new(PoliciesSet(policies))),
             Change::Version(7),
+            Change::Asked { face: Face { id, queue, kind, tenant }, again: true },
         ]
     }
 
@@ -567,7 +576,7 @@ mod tests {
 
     #[test]
     fn a_change_of_a_newer_version_is_an_error() {
-        assert!(decode(&[1, 41]).is_err());
+        assert!(decode(&[1, 42]).is_err());
         assert!(decode(&[1]).is_err(), "cut off");
     }
 

@@ -30,6 +30,7 @@ mod letters;
 mod memory;
 mod names;
 mod plan;
+mod processor;
 mod recover;
 mod registry;
 mod runs;
@@ -57,6 +58,7 @@ pub use self::change::{
 pub use self::digest::Digest;
 pub use self::follow::Position;
 use self::memory::Memory;
+pub use self::processor::is_pending;
 use crate::params::Ticket;
 use crate::rows::{Rows, StateRow, TenantNo};
 use crate::{Error, Result};
