@@ -43,6 +43,7 @@ pub struct Lineage {
     pub asked_at: Option<Timestamp>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
 pub(crate) fn is_zero(n: &u32) -> bool {
     *n == 0
 }
@@ -136,6 +137,9 @@ mod tests {
         DeadLetter::new(category, DeadReason::AttemptsUsed, "E", "message")
     }
 
+    /// Category, age, (automatic retries, first death, asked), whether its policy allows retries; what follows.
+    type Row = (Category, i64, (u32, Option<Timestamp>, Option<Timestamp>), bool, Action);
+
     #[test]
     fn each_letter_gets_what_the_rules_say() {
         use Category::{
@@ -145,8 +149,6 @@ mod tests {
         let first = |ms| Some(ago(ms));
         let retried = |n| (n, None, None);
         let fresh = (0, None, None);
-        // Category, age, (automatic retries, first death, asked), whether its policy allows retries; what follows.
-        type Row = (Category, i64, (u32, Option<Timestamp>, Option<Timestamp>), bool, Action);
         let table: Vec<Row> = vec![
             (TransientNetwork, 0, fresh, true, Action::Retry),
             (TransientServer, 59 * MINUTE, fresh, true, Action::Retry),

@@ -35,7 +35,9 @@ fn letters_are_counted_recovered_and_resolved_by_cause() {
     );
     let cause = found["causes"][0]["cause"].as_str().unwrap().to_owned();
     let table = place.run(&["dead", "causes"]).ok().out;
-    assert!(table.contains(&cause) && table.contains("order # is locked"), "{table}");
+    assert!(table.contains(&cause) && table.contains("INVALID_INPUT"), "{table}");
+    let message = found["causes"][0]["message"].as_str().unwrap();
+    assert!(message.contains("order # is locked"), "{message}");
     let listed = place.run(&["dead", "ls", "--cause", &cause, "--json"]).ok().json();
     assert_eq!(listed["letters"].as_array().unwrap().len(), 9);
     let dry = place.run(&["dead", "recover", "--cause", &cause, "--dry-run", "--json"]).ok().json();

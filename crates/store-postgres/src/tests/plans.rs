@@ -24,7 +24,6 @@ const HOT: &[(Sql, &str, &str)] = &[
     (Sql::DoneOldest, "1, 0, 100", "done_by_queue"),
     (Sql::DoneOldestDead, "100", "done_dead"),
     (Sql::LettersPending, "0, 0, 100", "done_pending"),
-    (Sql::LettersCauses, "NULL, NULL, NULL, 100", "done_cause"),
     (Sql::RoundsGet, "'letters'", "rounds_pkey"),
     (Sql::DelayedDue, "0, 5000, 1000", "delayed_pkey"),
     (Sql::DelayedNext, "5", "delayed_pkey"),

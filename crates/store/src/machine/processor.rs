@@ -3,9 +3,11 @@
 //! Whoever has the turn looks at the next page, whichever process that is, so a letter is decided once, and what a process that
 //! died has not looked at is looked at by the next one. A letter that was decided is not decided again: what is decided is in it.
 
+use std::borrow::Cow;
+
 use tidegate_core::codes;
 use tidegate_core::failure::Category;
-use tidegate_core::ids::{JobId, KindName, Seq, UniqueKey};
+use tidegate_core::ids::{ConnectorName, JobId, KindName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, OnConflict, Resolution, Review, State, Unique, UniqueScope};
 use tidegate_core::letters::{self, Action, Cause, Round};
 use tidegate_core::limits;
@@ -168,7 +170,7 @@ impl<R: Rows> Machine<R> {
         let queue = self.queue_of(state.lane.unwrap_or(row.lane))?;
         let (_, queue) = names.queue(queue).ok_or_else(missing)?;
         let own = row.extra.as_ref().and_then(|e| e.retry.as_ref()).or(kind.retry.as_ref());
-        let named = |name| names.policies.named(name).map_or_else(RetryPolicy::none, |p| p.into_owned());
+        let named = |name| names.policies.named(name).map_or_else(RetryPolicy::none, Cow::into_owned);
         let (critical, none) = (named("critical"), named("none"));
         let max_attempts = row.max_attempts.or(kind.max_attempts);
         Ok(letters::allows_retries(own.unwrap_or(&queue.retry), max_attempts, [&critical, &none]))
@@ -203,8 +205,8 @@ impl<R: Rows> Machine<R> {
         let lane = state.lane.unwrap_or(row.lane);
         let connector = self.memory.lanes.lane_key(lane).and_then(|key| key.connector.clone());
         let tenant = row.tenant.and_then(|no| self.memory.names.tenant(no).cloned());
-        let about = connector.as_ref().map_or(kind.as_str(), |c| c.as_str());
-        let whose = tenant.as_ref().map_or("", |t| t.as_str());
+        let about = connector.as_ref().map_or(kind.as_str(), ConnectorName::as_str);
+        let whose = tenant.as_ref().map_or("", TenantId::as_str);
         let key = UniqueKey::new(format!("reauthorize/{whose}/{about}"))
             .or_else(|_| UniqueKey::new(format!("reauthorize/{}", row.id)))
             .map_err(|e| Error::internal(e.to_string()))?;
