@@ -179,7 +179,7 @@ mod tests {
         for (i, (category, age, (auto_retries, first_died_at, asked_at), may_retry, wanted)) in
             table.into_iter().enumerate()
         {
-            let letter = DeadLetter { auto_retries, first_died_at, asked_at, ..letter(category) };
+            let letter = DeadLetter { first_died_at, auto_retries, asked_at, ..letter(category) };
             assert_eq!(decide(&letter, ago(age), may_retry, NOW), wanted, "row {i}");
             for review in [Review::ManualResolved, Review::AutoResolved, Review::Abandoned] {
                 let settled = DeadLetter { review, ..letter.clone() };
