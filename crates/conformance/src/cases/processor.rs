@@ -69,8 +69,11 @@ struct Entry {
     line: i64,
 }
 
-/// Where S0 §4.2 with J10, J11 and J22 wants it: review, resolution, whether another job took its place, whether its tenant was asked.
-fn wanted(e: Entry) -> (Review, Option<Resolution>, bool, bool) {
+/// Review, resolution, whether another job took its place, whether its tenant was asked.
+type End = (Review, Option<Resolution>, bool, bool);
+
+/// Where S0 §4.2 with J10, J11 and J22 wants it.
+fn wanted(e: Entry) -> End {
     let transient = e.category.as_str().starts_with("TRANSIENT");
     if e.age > 7 * DAY {
         (Review::Abandoned, Some(Resolution::Abandoned), false, false)
@@ -112,9 +115,7 @@ pub async fn two_hundred_letters_end_as_the_rules_say(w: &mut World) {
     }
     w.now = end;
     let expected: HashMap<JobId, _> = letters.iter().map(|(id, e)| (*id, wanted(*e))).collect();
-    let count = |fits: fn(&(Review, Option<Resolution>, bool, bool)) -> bool| {
-        expected.values().filter(|w| fits(w)).count() as u64
-    };
+    let count = |fits: fn(&End) -> bool| expected.values().filter(|w| fits(w)).count() as u64;
     let (retried, asked) = (count(|w| w.2), count(|w| w.3));
     let abandoned = count(|w| w.0 == Review::Abandoned);
     assert!(
