@@ -196,6 +196,7 @@ fn names(what: &Happened) -> (&'static str, &'static str) {
         Happened::Stalled => ("warn", "stalled"),
         Happened::Dead { .. } => ("error", "failed"),
         Happened::Cancelled => ("info", "cancelled"),
+        Happened::Reauthorize { .. } => ("warn", "reauthorize"),
     }
 }
 

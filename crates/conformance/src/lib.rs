@@ -270,6 +270,17 @@ macro_rules! suite {
                 what_is_not_dead_cannot_be_resolved,
                 a_recovered_job_can_die_and_be_recovered_again,
             }
+            processor {
+                two_hundred_letters_end_as_the_rules_say,
+                a_line_of_recoveries_is_retried_three_times,
+                a_tenant_is_asked_once_reminded_daily_and_heard,
+                nobody_authorizes_for_seven_days,
+                two_processors_at_once_do_each_letter_once,
+                a_run_comes_round_and_goes_on_where_it_stopped,
+                letters_of_one_cause_are_one_row,
+                a_recovered_letter_keeps_its_kinds_limit,
+                a_successor_that_was_pruned_had_completed,
+            }
             flows {
                 a_job_waits_until_all_it_waits_for_are_completed,
                 a_whole_flow_is_one_enqueue_in_any_order,

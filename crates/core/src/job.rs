@@ -5,10 +5,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Category, ErrorEntry};
+use crate::failure::{Category, ErrorEntry, cut};
 use crate::ids::{
     ConnectorName, GroupKey, JobId, KindName, LeaseId, QueueName, TenantId, UniqueKey, WorkerId,
 };
+use crate::letters::{Cause, Lineage, is_zero};
+use crate::limits;
 use crate::payload::Payload;
 use crate::retry::{DeadReason, RetryPolicy};
 use crate::schedule::RunOf;
@@ -416,6 +418,65 @@ pub struct DeadLetter {
     pub resolved_at: Option<Timestamp>,
     /// The job that took its place.
     pub recovered_as: Option<JobId>,
+    /// Fingerprint of what it died of; letters of earlier versions have none until the processor has looked at them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+    /// When the first of its line of recoveries died, if it is not the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_died_at: Option<Timestamp>,
+    /// How often one of its line was run again without a person.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub auto_retries: u32,
+    /// When its tenant was last asked to authorize again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<Timestamp>,
+}
+
+impl DeadLetter {
+    /// A letter that nobody has looked at.
+    pub fn new(
+        category: Category,
+        reason: DeadReason,
+        code: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            category,
+            reason,
+            code: code.into(),
+            message: cut(message.into(), limits::MAX_ERROR_BYTES),
+            review: Review::PendingReview,
+            resolution: None,
+            resolved_by: None,
+            resolved_at: None,
+            recovered_as: None,
+            cause: None,
+            first_died_at: None,
+            auto_retries: 0,
+            asked_at: None,
+        }
+    }
+
+    /// Says what it died of in common with others, and what its line has been through.
+    #[must_use]
+    pub fn of_line(mut self, kind: &KindName, lineage: Option<Lineage>) -> Self {
+        self.cause = Some(Cause::of(kind.as_str(), self.category, &self.code, &self.message));
+        if let Some(lineage) = lineage {
+            self.first_died_at = Some(lineage.first_died_at);
+            self.auto_retries = lineage.auto_retries;
+            self.asked_at = lineage.asked_at;
+        }
+        self
+    }
+
+    /// What its line has been through, for the job that takes its place.
+    pub fn lineage(&self, died_at: Timestamp) -> Lineage {
+        Lineage {
+            first_died_at: self.first_died_at.unwrap_or(died_at).min(died_at),
+            auto_retries: self.auto_retries,
+            asked_at: self.asked_at,
+        }
+    }
 }
 
 /// The lease a running job is held under.

@@ -12,6 +12,7 @@ pub mod ids;
 pub mod job;
 pub mod lanes;
 pub mod leases;
+pub mod letters;
 pub mod limits;
 pub mod metrics;
 pub mod near;

@@ -66,6 +66,8 @@ pub const DEFAULT_RETENTION_COUNT: u64 = 1_000_000;
 pub const DEFAULT_RETENTION_AGE_MS: i64 = 24 * 3_600_000;
 /// How long dead letters are kept (S1 §4.2); never pruned by count.
 pub const DEAD_RETENTION_MS: i64 = 30 * 24 * 3_600_000;
+/// Causes of dead letters that are shown one by one; the rest is counted together.
+pub const MAX_CAUSES: usize = 200;
 /// Time within which ageing brings a job of the lowest priority level with the highest.
 pub const DEFAULT_MAX_WAIT_MS: i64 = 600_000;
 /// Jobs taken from one lane before the claim looks at the next (measured: 32 keeps throughput and lets a lone

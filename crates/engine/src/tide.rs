@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
-use tidegate_core::ids::{EventName, JobId, KindName};
+use tidegate_core::ids::{ConnectorName, EventName, JobId, KindName, TenantId};
 use tidegate_core::job::Job as JobView;
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
 use tidegate_core::registry::KindSettings;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
-use tidegate_store::params::{CancelJob, CancelReply, Enqueued, NewJob};
+use tidegate_store::letters::{Grant, reauthorize};
+use tidegate_store::params::{CancelJob, CancelReply, Enqueued, NewJob, Recovered};
 use tidegate_store::{MemoryStore, Store};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -384,6 +385,30 @@ impl Tidegate {
         let now = self.now();
         let jobs = kinds.into_iter().map(|kind| NewJob::new(self.mint().job_id(now), kind, payload.clone()));
         Ok(self.store().enqueue(jobs.collect(), now).await?)
+    }
+
+    /// A tenant has authorized again: its dead letters of category `PERMANENT_AUTH` run again as new jobs. Returns how many.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tidegate::Result<()> {
+    /// # let tide = tidegate::Tidegate::memory();
+    /// assert_eq!(tide.reauthorized("acme", Some("shopify")).await?, 0);
+    /// # Ok(()) }
+    /// ```
+    pub async fn reauthorized(&self, tenant: &str, connector: Option<&str>) -> Result<u64> {
+        let connector = connector.map(ConnectorName::new).transpose()?;
+        let grant = Grant { tenant: Some(TenantId::new(tenant)?), connector, kind: None };
+        let mut recovered = 0;
+        loop {
+            let now = self.now();
+            let mint = || Some(self.mint().job_id(now));
+            let page = reauthorize(&**self.store(), &grant, "library", mint, now).await?;
+            let new = page.letters.iter().filter(|(_, became)| matches!(became, Recovered::As(_)));
+            recovered += new.count() as u64;
+            if !page.more {
+                return Ok(recovered);
+            }
+        }
     }
 
     pub(crate) fn clock(&self) -> Clock {

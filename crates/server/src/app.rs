@@ -56,6 +56,8 @@ pub(crate) struct App {
     pub(crate) portion: Portion,
     pub(crate) repeats: Repeats,
     pub(crate) alerts: Arc<AlertSettings>,
+    /// Time between two runs of the processor of dead letters.
+    pub(crate) letters_every_ms: i64,
     pub(crate) watch: Watch,
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum OneOrMany<T> {
         parks::list, parks::put, parks::delete, parks::groups, parks::pause_group, parks::resume_group,
         schedules::list, schedules::get, schedules::put, schedules::delete, schedules::pause, schedules::resume,
         schedules::run, schedules::ticks, schedules::next, schedules::backfill,
-        dead::list, dead::recover, dead::resolve, dead::erase, dead::totals,
+        dead::list, dead::causes, dead::process, dead::recover, dead::reauthorized, dead::resolve, dead::erase, dead::totals,
         work::claim, work::settle, work::heartbeat, work::report,
         gates::admit, gates::renew, gates::settle, gates::cancel, gates::list, gates::settings, gates::get, gates::act,
         gates::traces, gates::slo,

@@ -31,6 +31,8 @@ pub struct ServerOptions {
     pub alerts: AlertSettings,
     /// Counts attempts by tenant, too.
     pub metrics_by_tenant: bool,
+    /// Time between two runs of the processor of dead letters.
+    pub letters_every: Duration,
 }
 
 impl Default for ServerOptions {
@@ -45,6 +47,7 @@ impl Default for ServerOptions {
             gates: None,
             alerts: AlertSettings::default(),
             metrics_by_tenant: false,
+            letters_every: Duration::from_millis(tidegate_core::letters::EVERY_MS.cast_unsigned()),
         }
     }
 }

@@ -95,7 +95,10 @@ routes! {
     GET    "/v1/schedules/{name}/next"    OPERATE      => schedules::next;
     POST   "/v1/backfills"                OPERATE      => schedules::backfill;
     GET    "/v1/dead"                     CONTROL      => dead::list;
+    GET    "/v1/dead/causes"              CONTROL      => dead::causes;
+    POST   "/v1/dead/process"             OPERATE      => dead::process;
     POST   "/v1/dead/recover"             CONTROL      => dead::recover;
+    POST   "/v1/dead/reauthorized"        CONTROL      => dead::reauthorized;
     POST   "/v1/dead/{id}/resolve"        CONTROL      => dead::resolve;
     POST   "/v1/claims"                   WORK         => work::claim;
     POST   "/v1/settlements"              WORK         => work::settle;

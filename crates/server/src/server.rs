@@ -56,8 +56,18 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// Opens the port. Refused on anything but loopback while the store has no key.
     pub async fn bind(store: Arc<dyn Store>, options: ServerOptions) -> Result<Self> {
-        let ServerOptions { bind, tls, limits, roles, drain, clock, gates, alerts, metrics_by_tenant } =
-            options;
+        let ServerOptions {
+            bind,
+            tls,
+            limits,
+            roles,
+            drain,
+            clock,
+            gates,
+            alerts,
+            metrics_by_tenant,
+            letters_every,
+        } = options;
         store.feed().meter().by_tenant(metrics_by_tenant);
         if !bind.ip().is_loopback() && !KeyRing::default().known(&*store, clock.now()).await?.any() {
             let detail = format!(
@@ -99,6 +109,7 @@ impl Server {
             repeats: Repeats::default(),
             watch: Watch::new(clock.now()),
             alerts: Arc::new(alerts),
+            letters_every_ms: letters_every.as_millis().min(u128::from(u32::MAX)) as i64,
             clock,
             limits,
         });
@@ -129,6 +140,7 @@ impl Server {
         if roles.maintenance {
             chores.spawn(upkeep::advance(app.clone()));
             chores.spawn(upkeep::prune(app.clone()));
+            chores.spawn(upkeep::letters(app.clone()));
             let post = Arc::new(Post {
                 store: app.store.clone(),
                 settings: app.alerts.clone(),

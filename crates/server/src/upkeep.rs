@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tidegate_core::letters::REAUTHORIZE_EVENT;
 use tidegate_core::time::Timestamp;
-use tidegate_store::params::Advanced;
-use tidegate_store::{Pace, Result, Store};
+use tidegate_store::params::{Advanced, ProcessedLetters};
+use tidegate_store::{Pace, Result, Store, letters};
 use tokio::time::Instant;
 
 use crate::app::App;
@@ -58,6 +59,33 @@ pub(crate) async fn watch_keys(app: Arc<App>) {
         {
             tracing::debug!(code = %error.code, "keys could not be looked at: {error}");
         }
+    }
+}
+
+/// Does what is due of the processing of dead letters.
+pub(crate) async fn letters(app: Arc<App>) {
+    let mut pause = ADVANCE.0;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = match letters::tend(&*app.store, app.letters_every_ms, || app.now()).await {
+            Ok((done, pause)) => {
+                let ProcessedLetters { retried, asked, reminded, abandoned, refused, .. } = done;
+                if retried + asked + reminded + abandoned > 0 {
+                    tracing::info!(retried, asked, reminded, abandoned, "looked at dead letters");
+                }
+                if refused > 0 {
+                    tracing::warn!(
+                        letters = refused,
+                        "a kind that subscribes to {REAUTHORIZE_EVENT} does not accept its payload"
+                    );
+                }
+                pause
+            }
+            Err(error) => {
+                tracing::debug!(code = %error.code, "dead letters could not be looked at: {error}");
+                Pace::CALM
+            }
+        };
     }
 }
 

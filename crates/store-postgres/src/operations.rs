@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName, Seq};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
+use tidegate_core::letters::PAGE;
 use tidegate_core::limits;
 use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::schedule::TickEntry;
@@ -10,10 +11,10 @@ use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::machine::Machine;
 use tidegate_store::params::{
-    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase,
-    Erased, JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered,
-    RefusedDocument, Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery,
-    Ticket, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Dependencies,
+    Enqueued, Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, PutSchedule,
+    QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, Shelf, TickQuery, Ticket, Totals,
 };
 use tidegate_store::{
     Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
@@ -24,6 +25,7 @@ use crate::error::OrStore;
 use crate::link::{Request, all};
 use crate::readers::For;
 use crate::rows::foreseen::completions;
+use crate::rows::letters::causes;
 use crate::search::{Candidates, Rest, Search};
 use crate::statements::Sql;
 use crate::task::{PgMachine, Traits};
@@ -214,6 +216,28 @@ impl Letters for PgStore {
 
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
         self.run(Traits::write(1, resolve.now), move |m| m.resolve(resolve)).await
+    }
+
+    async fn reauthorized(
+        &self,
+        letters: Vec<Reauthorized>,
+        by: String,
+        now: Timestamp,
+    ) -> Result<Vec<Recovered>> {
+        self.run(Traits::write(letters.len(), now), move |m| m.reauthorized(letters, &by, now)).await
+    }
+
+    async fn process_letters(&self, process: ProcessLetters) -> Result<ProcessedLetters> {
+        self.run(Traits::write(PAGE, process.now), move |m| m.process_letters(process)).await
+    }
+
+    async fn causes(&self, query: CauseQuery) -> Result<Causes> {
+        let Some(filter) = self.run(Traits::memory(), move |m| Ok(m.cause_filter(&query))).await? else {
+            return Ok(Causes::default());
+        };
+        let link = self.readers()?.link(For::Search).await?;
+        let (rows, total) = causes(&link, filter).await?;
+        self.run(Traits::read(rows.len()), move |m| m.describe_causes(rows, total)).await
     }
 }
 

@@ -16,6 +16,7 @@ mod flows;
 pub(crate) mod foreseen;
 mod gathered;
 mod jobs;
+pub(crate) mod letters;
 mod names;
 mod runs;
 mod scan;

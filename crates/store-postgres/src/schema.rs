@@ -43,7 +43,12 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0007_registry.sql"),
         readable_from: 7,
     },
-    Migration { name: "0010_untold", text: include_str!("../migrations/0010_untold.sql"), readable_from: 8 },
+    Migration {
+        name: "0008_letters",
+        text: include_str!("../migrations/0008_letters.sql"),
+        readable_from: 7,
+    },
+    Migration { name: "0009_untold", text: include_str!("../migrations/0009_untold.sql"), readable_from: 9 },
 ];
 
 /// Version of the schema that this program makes.

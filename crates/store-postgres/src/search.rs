@@ -141,7 +141,7 @@ impl Search {
     }
 
     fn states(&self) -> &[State] {
-        if self.query.review.is_some() { &[State::Dead] } else { &self.query.states }
+        if self.query.wants_letters() { &[State::Dead] } else { &self.query.states }
     }
 
     async fn window(&self, link: &Link, from: i64, limit: usize) -> Result<Vec<Seq>> {
@@ -195,7 +195,7 @@ impl<'a> Filter<'a> {
             before: query.created_before.map(|t| t.0),
             text,
             in_json,
-            review: query.review.map(|r| format!("\"review\":\"{}\"", r.as_str())),
+            review: query.in_letter(),
             states: states.iter().map(|s| state_bit(*s)).reduce(|a, b| a | b),
         })
     }

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName, Seq};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
+use tidegate_core::letters::PAGE;
 use tidegate_core::limits;
 use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::schedule::TickEntry;
@@ -10,10 +11,10 @@ use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::machine::Machine;
 use tidegate_store::params::{
-    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase,
-    Erased, JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered,
-    RefusedDocument, Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, Stood, TickQuery,
-    Ticket, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Dependencies,
+    Enqueued, Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, PutSchedule,
+    QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, Shelf, Stood, TickQuery, Ticket, Totals,
 };
 use tidegate_store::{
     Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
@@ -21,6 +22,7 @@ use tidegate_store::{
 use tokio::sync::oneshot;
 
 use crate::SqliteStore;
+use crate::rows::causes;
 use crate::search::{Candidates, Rest, Search};
 use crate::writer::{BRIEF_BYTES, SqliteMachine, Traits};
 
@@ -206,6 +208,27 @@ impl Letters for SqliteStore {
 
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
         self.run(Traits::write(1, resolve.now), move |m| m.resolve(resolve)).await
+    }
+
+    async fn reauthorized(
+        &self,
+        letters: Vec<Reauthorized>,
+        by: String,
+        now: Timestamp,
+    ) -> Result<Vec<Recovered>> {
+        self.run(Traits::write(letters.len(), now), move |m| m.reauthorized(letters, &by, now)).await
+    }
+
+    async fn process_letters(&self, process: ProcessLetters) -> Result<ProcessedLetters> {
+        self.run(Traits::write(PAGE, process.now), move |m| m.process_letters(process)).await
+    }
+
+    async fn causes(&self, query: CauseQuery) -> Result<Causes> {
+        let Some(filter) = self.run(Traits::read(), move |m| Ok(m.cause_filter(&query))).await? else {
+            return Ok(Causes::default());
+        };
+        let (rows, total) = self.readers()?.run(move |conn| causes(conn, filter)).await?;
+        self.run(Traits::read(), move |m| m.describe_causes(rows, total)).await
     }
 }
 

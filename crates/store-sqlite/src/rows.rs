@@ -8,6 +8,7 @@ mod batch;
 mod claims;
 mod flows;
 mod jobs;
+mod letters;
 mod names;
 mod records;
 mod scan;
@@ -34,6 +35,7 @@ macro_rules! sql {
     };
 }
 pub(crate) use claims::read_seqs;
+pub(crate) use letters::causes;
 pub(crate) use sql;
 
 /// Frames in the write-ahead log, and how many of them the database file has already.

@@ -20,7 +20,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0003_schedules.sql"),
     include_str!("../migrations/0004_dependencies.sql"),
     include_str!("../migrations/0005_registry.sql"),
-    include_str!("../migrations/0008_untold.sql"),
+    include_str!("../migrations/0006_letters.sql"),
+    include_str!("../migrations/0007_untold.sql"),
 ];
 
 /// Version of the files this program writes.

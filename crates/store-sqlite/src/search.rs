@@ -139,7 +139,7 @@ impl Search {
     }
 
     fn states(&self) -> &[State] {
-        if self.query.review.is_some() { &[State::Dead] } else { &self.query.states }
+        if self.query.wants_letters() { &[State::Dead] } else { &self.query.states }
     }
 
     fn window(&self, conn: &Connection, from: i64, before: i64, limit: usize) -> Result<Vec<Seq>> {
@@ -147,7 +147,7 @@ impl Search {
         let wanted = self.states().iter().map(|s| state_bit(*s)).reduce(|a, b| a | b);
         let text = query.text.as_deref();
         let in_json = text.map(inside_json).transpose()?;
-        let review = query.review.map(|r| format!("\"review\":\"{}\"", r.as_str()));
+        let review = query.in_letter();
         let mut statement = conn.prepare_cached(sql!("search/window")).or_store()?;
         let found = statement.query_map(
             params![

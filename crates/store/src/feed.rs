@@ -98,6 +98,11 @@ pub enum Happened {
     },
     /// Cancelled.
     Cancelled,
+    /// It is dead, and its tenant is asked to authorize again.
+    Reauthorize {
+        /// Whether that was asked before.
+        again: bool,
+    },
 }
 
 impl Happened {

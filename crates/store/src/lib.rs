@@ -15,6 +15,7 @@
 mod error;
 pub mod feed;
 pub mod gates;
+pub mod letters;
 pub mod machine;
 pub mod memory;
 pub mod meter;

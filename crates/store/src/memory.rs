@@ -1,5 +1,6 @@
 //! The reference model: the machine over rows in memory. It says what every other store must answer.
 
+mod letters;
 mod schedules;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,6 +11,7 @@ use async_trait::async_trait;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, Dependency, Job, Park, ParkScope, Priority, State};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
+use tidegate_core::letters::Round;
 use tidegate_core::limits;
 use tidegate_core::policies::Policies;
 use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
@@ -18,9 +20,10 @@ use tidegate_core::why::Why;
 
 use crate::machine::Machine;
 use crate::params::{
-    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase,
-    Erased, JobQuery, KindView, NewJob, Page, QueueView, Record, Recover, Recovered, RefusedDocument, Report,
-    Resolve, Settle, Settled, Shelf, Ticket, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Dependencies,
+    Enqueued, Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, QueueView,
+    Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve, Settle, Settled, Shelf,
+    Ticket, Totals,
 };
 use crate::rows::{
     BlockedRow, ClaimRows, DoneRow, End, FlowRows, JobRow, JobRows, KindId, LeaseRow, NameRows, Names,
@@ -59,6 +62,7 @@ pub struct MemoryRows {
     untold: BTreeMap<Seq, UntoldRow>,
     policies: Policies,
     versions: BTreeMap<u64, Version>,
+    round: Option<Round>,
     reserved: i64,
     runs: i64,
 }
@@ -683,6 +687,27 @@ impl Letters for MemoryStore {
 
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
         self.with(|m| m.resolve(resolve))
+    }
+
+    async fn reauthorized(
+        &self,
+        letters: Vec<Reauthorized>,
+        by: String,
+        now: Timestamp,
+    ) -> Result<Vec<Recovered>> {
+        self.with(|m| m.reauthorized(letters, &by, now))
+    }
+
+    async fn process_letters(&self, process: ProcessLetters) -> Result<ProcessedLetters> {
+        self.with(|m| m.process_letters(process))
+    }
+
+    async fn causes(&self, query: CauseQuery) -> Result<Causes> {
+        self.with(|m| {
+            let Some(filter) = m.cause_filter(&query) else { return Ok(Causes::default()) };
+            let (rows, total) = m.rows_mut().causes(filter);
+            m.describe_causes(rows, total)
+        })
     }
 }
 

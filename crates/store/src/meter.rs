@@ -11,6 +11,7 @@ use tidegate_core::failure::Category;
 use tidegate_core::lanes::QueueId;
 use tidegate_core::metrics::{BUCKETS_MS, MAX_SERIES, MAX_TENANTS, OTHER};
 
+use crate::params::ProcessedLetters;
 use crate::rows::{KindId, TenantNo};
 
 /// Tenants that are told apart at all; the busiest of them are shown.
@@ -167,6 +168,7 @@ pub struct Meter {
 
 #[derive(Debug, Default)]
 struct Inner {
+    letters: [AtomicU64; LETTER_OUTCOMES.len()],
     book: Mutex<Book>,
     by_tenant: AtomicBool,
     tenants: Mutex<HashMap<String, u64>>,
@@ -178,7 +180,23 @@ struct Book {
     series: Vec<Arc<Series>>,
 }
 
+/// What the processor of dead letters does with one.
+pub const LETTER_OUTCOMES: [&str; 5] = ["retried", "asked", "reminded", "abandoned", "left"];
+
 impl Meter {
+    /// Counts what the processor did with a page of dead letters.
+    pub fn count_letters(&self, page: &ProcessedLetters) {
+        let ProcessedLetters { retried, asked, reminded, abandoned, left, .. } = page;
+        for (counter, n) in self.inner.letters.iter().zip([retried, asked, reminded, abandoned, left]) {
+            counter.fetch_add(*n, Ordering::Relaxed);
+        }
+    }
+
+    /// Dead letters that the processor looked at, by what it did, in the order of [`LETTER_OUTCOMES`].
+    pub fn letters(&self) -> [u64; LETTER_OUTCOMES.len()] {
+        self.inner.letters.each_ref().map(load)
+    }
+
     /// Counts attempts by tenant, too.
     pub fn by_tenant(&self, on: bool) {
         self.inner.by_tenant.store(on, Ordering::Relaxed);

@@ -1,8 +1,10 @@
 //! What goes into store operations and what comes out.
 
+mod letters;
+
 use serde::{Deserialize, Serialize};
 use tidegate_core::codes;
-use tidegate_core::failure::Failure;
+use tidegate_core::failure::{Category, Failure};
 use tidegate_core::ids::{
     ConnectorName, GroupKey, JobId, KindName, LeaseId, ProcessId, QueueName, ScheduleName, Seq, TenantId,
     WorkerId,
@@ -11,6 +13,7 @@ use tidegate_core::job::{
     Dependency, Job, OnConflict, OnDead, Park, ParkScope, Priority, Resolution, Review, State, Unique,
     UniqueScope,
 };
+use tidegate_core::letters::Cause;
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
 use tidegate_core::registry::{Difference, Document, KindSettings, Problem, QueueSettings};
@@ -19,6 +22,8 @@ use tidegate_core::schedule::{
     BackfillRun, Pause, RunOf, ScheduleSettings, ScheduleSpec, TickEntry, WaitingTick,
 };
 use tidegate_core::time::Timestamp;
+
+pub use self::letters::{CauseQuery, CauseView, Causes, ProcessLetters, ProcessedLetters, Reauthorized};
 
 /// A job to be enqueued. What is `None` comes from its kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -340,6 +345,12 @@ pub struct JobQuery {
     pub text: Option<String>,
     /// Dead letters with this review status.
     pub review: Option<Review>,
+    /// Dead letters that died of this.
+    pub cause: Option<Cause>,
+    /// Dead letters of this category.
+    pub category: Option<Category>,
+    /// That call this API.
+    pub connector: Option<ConnectorName>,
     /// Most jobs to return.
     pub limit: usize,
     /// Go on after this one.
@@ -359,10 +370,28 @@ impl JobQuery {
             && is(self.created_from.is_none_or(|t| job.created_at >= t))
             && is(self.created_before.is_none_or(|t| job.created_at < t))
             && is(self.review.is_none_or(|r| job.dead.as_ref().is_some_and(|d| d.review == r)))
+            && is(self.cause.is_none_or(|c| job.dead.as_ref().is_some_and(|d| d.cause == Some(c))))
+            && is(self.category.is_none_or(|c| job.dead.as_ref().is_some_and(|d| d.category == c)))
+            && is(self.connector.as_ref().is_none_or(|c| job.connector.as_ref() == Some(c)))
             && self.text.as_ref().is_none_or(|text| {
                 job.payload.as_str().contains(text)
                     || job.errors.iter().any(|e| e.message.contains(text) || e.code.contains(text))
             })
+    }
+}
+
+impl JobQuery {
+    /// Whether only dead letters can fit.
+    pub fn wants_letters(&self) -> bool {
+        self.review.is_some() || self.cause.is_some() || self.category.is_some()
+    }
+
+    /// A part of a letter as it is stored, which every letter that fits has.
+    pub fn in_letter(&self) -> Option<String> {
+        let cause = self.cause.map(|c| format!("\"cause\":\"{c}\""));
+        let category = || self.category.map(|c| format!("\"category\":\"{}\"", c.as_str()));
+        let review = || self.review.map(|r| format!("\"review\":\"{}\"", r.as_str()));
+        cause.or_else(category).or_else(review)
     }
 }
 
@@ -490,6 +519,8 @@ pub enum Recovered {
     Already(JobId),
     /// There is no such dead letter.
     NotDead,
+    /// It was settled without running again.
+    Resolved,
 }
 
 /// Settle a dead letter without running it again.

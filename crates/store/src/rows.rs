@@ -12,6 +12,7 @@ use tidegate_core::job::{
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::leases::Lease;
 pub use tidegate_core::leases::{KindId, TenantNo};
+use tidegate_core::letters::{Cause, Lineage, Round};
 use tidegate_core::payload::Payload;
 use tidegate_core::policies::Policies;
 use tidegate_core::registry::{KindSettings, QueueSettings, Version, VersionInfo};
@@ -68,6 +69,9 @@ pub struct JobExtra {
     /// What it was enqueued to wait for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow: Option<Flow>,
+    /// What the dead jobs that it took the place of have been through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lineage: Option<Lineage>,
 }
 
 /// Internal number of a schedule.
@@ -538,7 +542,57 @@ pub trait VersionRows {
     fn version(&mut self, number: u64) -> Result<Option<Version>>;
 }
 
-/// All rows of a store.
-pub trait Rows: JobRows + TimeRows + ClaimRows + NameRows + ScheduleRows + FlowRows + VersionRows {}
+/// Letters that died of one cause and wait for review.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CauseRow {
+    /// Fingerprint; `None`: letters that have none yet.
+    pub cause: Option<Cause>,
+    /// How many.
+    pub count: u64,
+    /// When the first died.
+    pub first: Timestamp,
+    /// When the last died.
+    pub last: Timestamp,
+    /// The last that was stored.
+    pub example: Seq,
+    /// Queues in which they died.
+    pub queues: u64,
+}
 
-impl<T: JobRows + TimeRows + ClaimRows + NameRows + ScheduleRows + FlowRows + VersionRows> Rows for T {}
+/// Which letters are counted by cause; what is not named does not restrict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CauseFilter {
+    /// Number of a queue.
+    pub queue: Option<u32>,
+    /// Number of a kind.
+    pub kind: Option<u32>,
+    /// Number of a tenant.
+    pub tenant: Option<u32>,
+    /// Most causes, those with most letters.
+    pub limit: usize,
+}
+
+/// What the processor of dead letters goes by.
+pub trait LetterRows {
+    /// Letters that wait for review, by time of death, after this one.
+    fn pending_letters(
+        &mut self,
+        after: Option<(Timestamp, Seq)>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, Seq)>>;
+    /// Where the processor stands; `None`: it never ran.
+    fn round(&mut self) -> Result<Option<Round>>;
+    /// Writes where it stands.
+    fn put_round(&mut self, round: Round) -> Result<()>;
+}
+
+/// All rows of a store.
+pub trait Rows:
+    JobRows + TimeRows + ClaimRows + NameRows + ScheduleRows + FlowRows + VersionRows + LetterRows
+{
+}
+
+impl<T: JobRows + TimeRows + ClaimRows + NameRows + ScheduleRows + FlowRows + VersionRows + LetterRows> Rows
+    for T
+{
+}

@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::params::{
-    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase,
-    Erased, JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered,
-    RefusedDocument, Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, Stood, TickQuery,
-    Ticket, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Dependencies,
+    Enqueued, Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, PutSchedule,
+    QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, Shelf, Stood, TickQuery, Ticket, Totals,
 };
 use crate::{Feed, Result, Signals};
 
@@ -112,6 +112,18 @@ pub trait Letters: Send + Sync {
     async fn recover(&self, letters: Vec<Recover>, now: Timestamp) -> Result<Vec<Recovered>>;
     /// Settles a dead letter without running it again.
     async fn resolve(&self, resolve: Resolve) -> Result<()>;
+    /// Tenants have authorized again: those of these letters that waited for it run again as new jobs, or are settled.
+    async fn reauthorized(
+        &self,
+        letters: Vec<Reauthorized>,
+        by: String,
+        now: Timestamp,
+    ) -> Result<Vec<Recovered>>;
+    /// Looks at the next page of letters that wait for review, if a run of the processor is due. Any number of processes may:
+    /// each letter is decided once.
+    async fn process_letters(&self, process: ProcessLetters) -> Result<ProcessedLetters>;
+    /// Letters that wait for review, counted by what they died of.
+    async fn causes(&self, query: CauseQuery) -> Result<Causes>;
 }
 
 /// Schedules. Their ticks are fired by [`Upkeep::advance`] and by every claim.

@@ -46,6 +46,9 @@ pub struct JobEvent {
     /// With `retry` and `dead`: code of the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
+    /// With `reauthorize`: whether that was asked before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again: Option<bool>,
 }
 
 /// What happened.
@@ -71,6 +74,8 @@ pub enum EventName {
     Dead,
     /// Cancelled.
     Cancelled,
+    /// It is dead, and its tenant is asked to authorize again.
+    Reauthorize,
 }
 
 /// Name of the message that announces a gap.
@@ -89,6 +94,7 @@ impl EventName {
             Self::Stalled => "stalled",
             Self::Dead => "dead",
             Self::Cancelled => "cancelled",
+            Self::Reauthorize => "reauthorize",
         }
     }
 }
@@ -108,6 +114,7 @@ impl From<&feed::JobEvent> for JobEvent {
             attempt: None,
             run_at: None,
             code: None,
+            again: None,
         };
         this.event = match &e.what {
             Happened::Enqueued { state } => {
@@ -134,6 +141,10 @@ impl From<&feed::JobEvent> for JobEvent {
                 EventName::Dead
             }
             Happened::Cancelled => EventName::Cancelled,
+            Happened::Reauthorize { again } => {
+                this.again = Some(*again);
+                EventName::Reauthorize
+            }
         };
         this
     }
@@ -153,6 +164,7 @@ impl JobEvent {
             EventName::Stalled => Happened::Stalled,
             EventName::Dead => Happened::Dead { code: self.code? },
             EventName::Cancelled => Happened::Cancelled,
+            EventName::Reauthorize => Happened::Reauthorize { again: self.again? },
         };
         let Self { at, id, queue, kind, tenant, .. } = self;
         Some(feed::JobEvent { at: at.0, id, queue, kind, tenant, here: feed::Here(false), what })

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::codes;
+use tidegate_core::failure::Category;
 use tidegate_core::ids::{GroupKey, JobId, KindName, QueueName, TenantId};
 use tidegate_core::job::{self, OnDead, Priority, Review, State, Unique};
 use tidegate_core::limits;
@@ -197,6 +198,9 @@ pub fn search_to_query(q: &params::JobQuery) -> String {
         .with("created_before", q.created_before.map(Time))
         .with("text", q.text.as_ref())
         .with("review", q.review.map(Review::as_str))
+        .with("cause", q.cause)
+        .with("category", q.category.map(Category::as_str))
+        .with("connector", q.connector.as_ref())
         .with("limit", Some(q.limit))
         .with("cursor", q.cursor.map(Cursor))
         .end()
@@ -220,9 +224,19 @@ pub fn search_from_query(text: &str) -> Result<params::JobQuery, Problem> {
             Problem::new(bad, format!("not a review status (expected {known})")).at("?review")
         })?),
     };
+    let category = match q.take("category")? {
+        None => None,
+        Some(name) => Some(Category::parse(&name).ok_or_else(|| {
+            let known = Category::ALL.map(Category::as_str).join(", ");
+            Problem::new(bad, format!("not a category (expected {known})")).at("?category")
+        })?),
+    };
     let query = params::JobQuery {
         states,
         review,
+        category,
+        cause: q.parse("cause", bad)?,
+        connector: q.parse("connector", codes::INVALID_NAME)?,
         queue: q.parse("queue", codes::INVALID_NAME)?,
         kind: q.parse("kind", codes::INVALID_NAME)?,
         tenant: q.parse("tenant", codes::INVALID_NAME)?,
@@ -387,6 +401,9 @@ mod tests {
     #[test]
     fn a_search_survives_its_query_string() {
         let query = params::JobQuery {
+            cause: "4f8d504e01ab9d43".parse().ok(),
+            category: Some(Category::PermanentAuth),
+            connector: Some("shopify".parse().unwrap()),
             states: vec![State::Ready, State::Dead],
             queue: Some("billing".parse().unwrap()),
             kind: Some("a.b".parse().unwrap()),

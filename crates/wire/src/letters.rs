@@ -1,11 +1,13 @@
 //! Dead letters, erasing and totals on the wire. Listing dead letters is a search.
 
 use serde::{Deserialize, Serialize};
-use tidegate_core::ids::JobId;
+use tidegate_core::failure::Category;
+use tidegate_core::ids::{ConnectorName, JobId, KindName, QueueName, TenantId};
 use tidegate_core::job::Resolution;
+use tidegate_core::{codes, letters, limits};
 use tidegate_store::params;
 
-use crate::{Cursor, Time};
+use crate::{Cursor, Problem, Time};
 
 /// Recover dead letters as new jobs with a fresh attempt budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +50,8 @@ pub enum RecoveredStatus {
     Already,
     /// There is no such dead letter.
     NotDead,
+    /// It was settled without running again.
+    Resolved,
 }
 
 impl From<params::Recovered> for Recovered {
@@ -56,6 +60,7 @@ impl From<params::Recovered> for Recovered {
             params::Recovered::As(id) => (RecoveredStatus::Recovered, Some(id)),
             params::Recovered::Already(id) => (RecoveredStatus::Already, Some(id)),
             params::Recovered::NotDead => (RecoveredStatus::NotDead, None),
+            params::Recovered::Resolved => (RecoveredStatus::Resolved, None),
         };
         Self { status, new_id }
     }
@@ -66,9 +71,233 @@ impl From<Recovered> for params::Recovered {
         match (r.status, r.new_id) {
             (RecoveredStatus::Recovered, Some(id)) => Self::As(id),
             (RecoveredStatus::Already, Some(id)) => Self::Already(id),
+            (RecoveredStatus::Resolved, _) => Self::Resolved,
             (RecoveredStatus::NotDead, _) | (_, None) => Self::NotDead,
         }
     }
+}
+
+/// A tenant has authorized again. Either the letters are named, or whose grant it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ReauthorizedRequest {
+    /// These letters alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    pub ids: Vec<JobId>,
+    /// Who authorized again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "acme"))]
+    pub tenant: Option<TenantId>,
+    /// For this API; all if none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "shopify"))]
+    pub connector: Option<ConnectorName>,
+    /// Jobs of this kind; all if none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub kind: Option<KindName>,
+    /// Settle the letters instead of running them again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resolve: bool,
+    /// Who brings the news; the name of the key if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+/// What a new grant did. Send again while there is `more`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ReauthorizedReply {
+    /// The letters.
+    pub letters: Vec<ReauthorizedLetter>,
+    /// Whether there may be more.
+    pub more: bool,
+}
+
+/// What a new grant did to one letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ReauthorizedLetter {
+    /// The dead job.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub dead: JobId,
+    /// What was done.
+    #[serde(flatten)]
+    pub became: Recovered,
+}
+
+/// Letters that wait for review, counted by what they died of, those with most first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Causes {
+    /// The causes.
+    pub causes: Vec<Cause>,
+    /// Letters of other causes.
+    pub other: u64,
+    /// Letters in all.
+    pub total: u64,
+}
+
+/// Letters that died of one cause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Cause {
+    /// Fingerprint; `null` for letters of an earlier version that the processor has not looked at.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "4f8d504e01ab9d43"))]
+    pub cause: Option<letters::Cause>,
+    /// How many wait for review.
+    pub count: u64,
+    /// When the first of them died.
+    pub first_at: Time,
+    /// When the last of them died.
+    pub last_at: Time,
+    /// One of them.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub example: JobId,
+    /// Its kind; letters of one cause are of one kind.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub kind: KindName,
+    /// Its queue.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub queue: QueueName,
+    /// Queues in which they died.
+    pub queues: u64,
+    /// Its category.
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::Category))]
+    pub category: Category,
+    /// Its code.
+    pub code: String,
+    /// Its message without what differs from one to the next.
+    #[cfg_attr(feature = "openapi", schema(example = "order # is locked"))]
+    pub message: String,
+}
+
+/// Both ways, field by field.
+macro_rules! same {
+    ($wire:ty, $params:ty { $($field:ident),* }) => {
+        impl From<$params> for $wire {
+            fn from(t: $params) -> Self {
+                Self { $($field: t.$field.into()),* }
+            }
+        }
+        impl From<$wire> for $params {
+            fn from(t: $wire) -> Self {
+                Self { $($field: t.$field.into()),* }
+            }
+        }
+    };
+}
+
+same!(
+    Cause,
+    params::CauseView {
+        cause,
+        count,
+        first_at,
+        last_at,
+        example,
+        kind,
+        queue,
+        queues,
+        category,
+        code,
+        message
+    }
+);
+
+impl From<params::Causes> for Causes {
+    fn from(t: params::Causes) -> Self {
+        Self { causes: t.causes.into_iter().map(Cause::from).collect(), other: t.other, total: t.total }
+    }
+}
+
+impl From<Causes> for params::Causes {
+    fn from(t: Causes) -> Self {
+        Self {
+            causes: t.causes.into_iter().map(params::CauseView::from).collect(),
+            other: t.other,
+            total: t.total,
+        }
+    }
+}
+
+/// What the processor of dead letters did with a page. Send again while there is `more`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Processed {
+    /// Letters that it looked at.
+    pub looked_at: u64,
+    /// Those that run again as new jobs.
+    pub retried: u64,
+    /// Those whose tenant was asked to authorize again.
+    pub asked: u64,
+    /// Those whose tenant was reminded.
+    pub reminded: u64,
+    /// Those that were given up.
+    pub abandoned: u64,
+    /// Those that stay for a person to look at, or wait for their tenant.
+    pub left: u64,
+    /// Those whose request a subscribing kind did not accept; they are among the ones that stay.
+    pub refused: u64,
+    /// Whether the run goes on with another page.
+    pub more: bool,
+    /// When the next run begins; the current one, while there is more.
+    pub next_run: Option<Time>,
+}
+
+impl From<params::ProcessedLetters> for Processed {
+    fn from(t: params::ProcessedLetters) -> Self {
+        let params::ProcessedLetters {
+            looked_at,
+            retried,
+            asked,
+            reminded,
+            abandoned,
+            left,
+            refused,
+            more,
+            ..
+        } = t;
+        let next_run = t.next_run.map(Into::into);
+        Self { looked_at, retried, asked, reminded, abandoned, left, refused, more, next_run }
+    }
+}
+
+impl From<Processed> for params::ProcessedLetters {
+    fn from(t: Processed) -> Self {
+        let Processed { looked_at, retried, asked, reminded, abandoned, left, refused, more, .. } = t;
+        let next_run = t.next_run.map(Into::into);
+        Self { looked_at, retried, asked, reminded, abandoned, left, refused, more, next_run }
+    }
+}
+
+/// The question about causes as a query string.
+pub fn causes_to_query(q: &params::CauseQuery) -> String {
+    crate::query::Writer::default()
+        .with("queue", q.queue.as_ref())
+        .with("kind", q.kind.as_ref())
+        .with("tenant", q.tenant.as_ref())
+        .with("limit", Some(q.limit))
+        .end()
+}
+
+/// The question about causes in a query string.
+pub fn causes_from_query(text: &str) -> Result<params::CauseQuery, Problem> {
+    let mut q = crate::query::Query::new(text)?;
+    let query = params::CauseQuery {
+        queue: q.parse("queue", codes::INVALID_NAME)?,
+        kind: q.parse("kind", codes::INVALID_NAME)?,
+        tenant: q.parse("tenant", codes::INVALID_NAME)?,
+        limit: q.parse("limit", codes::INVALID_REQUEST)?.unwrap_or(limits::MAX_CAUSES),
+    };
+    q.end()?;
+    if !(1..=limits::MAX_CAUSES).contains(&query.limit) {
+        let detail = format!("limit must be between 1 and {}", limits::MAX_CAUSES);
+        return Err(Problem::new(codes::INVALID_REQUEST, detail).at("?limit"));
+    }
+    Ok(query)
 }
 
 /// Settle a dead letter without running it again.

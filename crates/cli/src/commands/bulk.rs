@@ -25,6 +25,8 @@ use crate::parse;
 
 /// Writes in one step: concurrent ones share a commit, and Ctrl-C is looked at after each step.
 const STEP: usize = 256;
+/// Letters recovered in one commit: larger ones gain nothing, and hold up others for longer.
+const RECOVER_STEP: usize = 1_000;
 /// Rows an erase looks at in one step.
 const ERASE_SCAN: usize = 10_000;
 
@@ -97,7 +99,7 @@ pub(crate) async fn recover(which: Which, consent: Consent, config: &Config, out
     let bulk = Bulk::start(output, "Recovering", ids.len() as u64);
     let mut tally = Tally { done: 0, skipped: 0, interrupted: false };
     let mut rows: Vec<Value> = vec![];
-    for step in ids.chunks(STEP) {
+    for step in ids.chunks(RECOVER_STEP) {
         if bulk.interrupted() {
             tally.interrupted = true;
             break;
@@ -107,7 +109,7 @@ pub(crate) async fn recover(which: Which, consent: Consent, config: &Config, out
             match reply {
                 Recovered::As(_) => tally.done += 1,
                 Recovered::NotDead if single.is_some() => return Err(not_dead(&*data.store, *id).await?),
-                Recovered::Already(_) | Recovered::NotDead => tally.skipped += 1,
+                Recovered::Already(_) | Recovered::NotDead | Recovered::Resolved => tally.skipped += 1,
             }
             rows.push(json!({ "dead": id, "reply": reply }));
         }

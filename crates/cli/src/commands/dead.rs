@@ -1,5 +1,7 @@
 //! `tidegate dead`: dead letters.
 
+mod causes;
+
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tidegate_core::codes;
@@ -27,9 +29,18 @@ pub(crate) enum DeadCommand {
         after_help = "Examples:
   tidegate dead ls
   tidegate dead ls --queue billing --since 1h
+  tidegate dead ls --cause 4f8d504e01ab9d43
   tidegate dead ls --review all --json"
     )]
     Ls(ListArgs),
+    /// Count the dead letters that wait for review by what they died of, most first
+    #[command(after_help = "Errors that differ in numbers, ids, times and quoted text alone are one cause.
+
+Examples:
+  tidegate dead causes
+  tidegate dead causes --queue billing --limit 5
+  tidegate dead recover --cause 4f8d504e01ab9d43")]
+    Causes(CausesArgs),
     /// Show everything about one dead letter
     #[command(after_help = "Examples:
   tidegate dead show job_01JD0000000000000000000000")]
@@ -41,13 +52,65 @@ pub(crate) enum DeadCommand {
     #[command(after_help = "Examples:
   tidegate dead recover job_01JD0000000000000000000000
   tidegate dead recover --kind invoice.send --since 2h --dry-run
+  tidegate dead recover --cause 4f8d504e01ab9d43
   tidegate dead recover --all --yes")]
     Recover(RecoverArgs),
     /// Settle dead letters without running them again
     #[command(after_help = "Examples:
   tidegate dead resolve job_01JD0000000000000000000000 --as config_fix
+  tidegate dead resolve --cause 4f8d504e01ab9d43 --as config_fix
   tidegate dead resolve --tenant acme --as abandoned --yes")]
     Resolve(ResolveArgs),
+    /// A tenant has authorized again: run its letters that waited for that
+    #[command(after_help = "Examples:
+  tidegate dead reauthorized acme
+  tidegate dead reauthorized acme --connector shopify
+  tidegate dead reauthorized acme --kind token.refresh --resolve")]
+    Reauthorized(ReauthorizedArgs),
+    /// Run the processor of dead letters now; it runs every 15 minutes by itself
+    #[command(
+        after_help = "It runs transient failures of the last hour again, at most three times; asks for authorization, once a day;
+gives up what nobody settled for seven days; and leaves the rest.
+
+Examples:
+  tidegate dead process
+  tidegate dead process --json"
+    )]
+    Process,
+}
+
+/// Arguments of `dead causes`.
+#[derive(Debug, Args)]
+pub(crate) struct CausesArgs {
+    /// In this queue
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+    /// Of this kind
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
+    /// Of this tenant
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+    /// Most causes to show
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=200))]
+    limit: u32,
+}
+
+/// Arguments of `dead reauthorized`.
+#[derive(Debug, Args)]
+pub(crate) struct ReauthorizedArgs {
+    /// Who authorized again
+    #[arg(value_name = "TENANT")]
+    tenant: String,
+    /// For this API alone
+    #[arg(long, value_name = "CONNECTOR")]
+    connector: Option<String>,
+    /// Jobs of this kind alone
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
+    /// Settle the letters instead of running them again
+    #[arg(long)]
+    resolve: bool,
 }
 
 /// Arguments of `dead ls`.
@@ -59,6 +122,9 @@ pub(crate) struct ListArgs {
     #[arg(help = "Review status: pending_review, manual_resolved, auto_resolved, abandoned, or all")]
     #[arg(long, value_name = "STATUS", default_value = "pending_review")]
     review: String,
+    /// That died of this, as `dead causes` shows it
+    #[arg(long, value_name = "CAUSE")]
+    cause: Option<String>,
     /// Most letters to show
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
@@ -100,6 +166,9 @@ struct WhichArgs {
     jobs: Vec<String>,
     #[command(flatten)]
     filter: Filter,
+    /// That died of this, as `dead causes` shows it
+    #[arg(long, value_name = "CAUSE")]
+    cause: Option<String>,
     /// All that wait for review
     #[arg(long)]
     all: bool,
@@ -108,7 +177,7 @@ struct WhichArgs {
 impl WhichArgs {
     fn resolve(&self) -> Result<Which> {
         let named = !self.jobs.is_empty();
-        let filtered = !self.filter.is_empty() || self.all;
+        let filtered = !self.filter.is_empty() || self.cause.is_some() || self.all;
         match (named, filtered) {
             (true, false) => {
                 let ids: Vec<JobId> = self.jobs.iter().map(|j| parse::job_id(j)).collect::<Result<_>>()?;
@@ -116,7 +185,8 @@ impl WhichArgs {
             }
             (false, true) => {
                 let query = self.filter.query(vec![State::Dead], parse::now())?;
-                let query = JobQuery { review: Some(Review::PendingReview), ..query };
+                let cause = self.cause.as_deref().map(parse::word).transpose()?;
+                let query = JobQuery { review: Some(Review::PendingReview), cause, ..query };
                 Ok(Which::Matching(Box::new(query), Box::new(self.filter.clone())))
             }
             (true, true) => Err(Failure::new(codes::INVALID_REQUEST, "job ids and filters cannot be mixed")
@@ -139,12 +209,16 @@ pub(crate) async fn run(command: DeadCommand, config: &Config, output: &Output) 
             let resolution: Resolution = parse::word(&args.resolution)?;
             bulk::resolve(args.which.resolve()?, resolution, args.by, args.consent, config, output).await
         }
+        DeadCommand::Causes(args) => causes::list(args, config, output).await,
+        DeadCommand::Reauthorized(args) => causes::reauthorized(args, config, output).await,
+        DeadCommand::Process => causes::process(config, output).await,
     }
 }
 
 async fn ls(args: ListArgs, config: &Config, output: &Output) -> Result<()> {
     let mut query = args.filter.query(vec![State::Dead], parse::now())?;
     query.review = review(&args.review)?;
+    query.cause = args.cause.as_deref().map(parse::word).transpose()?;
     query.cursor = args.cursor.map(Seq);
     let data = data::existing(config).await?;
     let (now, query) = (parse::now(), args.filter.by_store_clock(query)?);

@@ -144,6 +144,7 @@ fn options(config: &Config) -> Result<ServerOptions> {
         drain: Duration::from_millis(config.span_ms("server.drain") as u64),
         alerts: super::alerts::settings(config)?,
         metrics_by_tenant: config.text("server.metrics_by_tenant") == Some("yes"),
+        letters_every: Duration::from_millis(config.span_ms("letters.every") as u64),
         ..ServerOptions::default()
     };
     options.limits.connections = config.count("server.max_connections") as usize;

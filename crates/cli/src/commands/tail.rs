@@ -15,8 +15,18 @@ use crate::output::{Output, Style, clean, print, short_when};
 use crate::parse;
 
 /// Names of events.
-const EVENTS: [&str; 9] =
-    ["enqueued", "started", "completed", "retry", "snoozed", "released", "stalled", "dead", "cancelled"];
+const EVENTS: [&str; 10] = [
+    "enqueued",
+    "started",
+    "completed",
+    "retry",
+    "snoozed",
+    "released",
+    "stalled",
+    "dead",
+    "cancelled",
+    "reauthorize",
+];
 
 /// Arguments of `tail`.
 #[derive(Debug, Args)]
@@ -136,6 +146,7 @@ fn name(what: &Happened) -> &'static str {
         Happened::Stalled => EVENTS[6],
         Happened::Dead { .. } => EVENTS[7],
         Happened::Cancelled => EVENTS[8],
+        Happened::Reauthorize { .. } => EVENTS[9],
     }
 }
 
@@ -160,6 +171,8 @@ fn line(event: &JobEvent, style: Style) -> String {
         Happened::Snoozed { run_at } => short_when(*run_at, event.at),
         Happened::Dead { code } => code.clone(),
         Happened::Completed | Happened::Released | Happened::Stalled | Happened::Cancelled => String::new(),
+        Happened::Reauthorize { again: true } => "its tenant is reminded to authorize again".into(),
+        Happened::Reauthorize { again: false } => "its tenant is asked to authorize again".into(),
     };
     let tenant = event.tenant.as_ref().map_or(String::new(), |t| format!("  {t}"));
     let text =
@@ -202,6 +215,7 @@ mod tests {
             Happened::Stalled,
             Happened::Dead { code },
             Happened::Cancelled,
+            Happened::Reauthorize { again: true },
         ];
         for (what, expected) in all.into_iter().zip(EVENTS) {
             assert_eq!(name(&what), expected);

@@ -2,8 +2,8 @@
 //! environment variable that names it, and what it is for. The file reader, the environment, `config show`, the checks
 //! and the documentation of settings are all made from it.
 
-use tidegate_core::limits;
 use tidegate_core::time::Millis;
+use tidegate_core::{letters, limits};
 
 /// What a setting holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +92,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         default: None,
         env: &["TIDEGATE_ALERTS_FILE"],
         help: "rules and channels of alerts, TOML: docs/guides/observing.md",
+    },
+    Setting {
+        key: "letters.every",
+        holds: Holds::Span(*letters::EVERY_RANGE_MS.start(), *letters::EVERY_RANGE_MS.end()),
+        default: Some("15m"),
+        env: &["TIDEGATE_LETTERS_EVERY"],
+        help: "time between two runs of the processor of dead letters, in `serve` and `work`: docs/guides/letters.md",
     },
     Setting {
         key: "server.bind",
@@ -309,6 +316,6 @@ mod tests {
             assert_eq!(setting.default.map_or(Ok(()), |d| setting.holds.check(d)), Ok(()), "{}", setting.key);
             assert!(setting.key.split('.').count() <= 2 && !setting.help.is_empty());
         }
-        assert_eq!(sections().collect::<Vec<_>>(), ["gates", "alerts", "server", "worker", "log"]);
+        assert_eq!(sections().collect::<Vec<_>>(), ["gates", "alerts", "letters", "server", "worker", "log"]);
     }
 }

@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod gates;
 mod handlers;
+mod letters;
 mod look;
 mod many;
 mod observing;

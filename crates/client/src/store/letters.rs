@@ -1,11 +1,19 @@
 //! Dead letters. The server makes the ids of recovered jobs.
 
+use std::collections::HashMap;
+
 use async_trait::async_trait;
 use tidegate_core::codes;
+use tidegate_core::ids::JobId;
 use tidegate_core::time::Timestamp;
-use tidegate_store::params::{Recover, Recovered, Resolve};
+use tidegate_store::params::{
+    CauseQuery, Causes, ProcessLetters, ProcessedLetters, Reauthorized, Recover, Recovered, Resolve,
+};
 use tidegate_store::{Error, Jobs, Letters, Result};
-use tidegate_wire::letters::{RecoverReply, RecoverRequest, ResolveRequest};
+use tidegate_wire::letters::{
+    Processed, ReauthorizedReply, ReauthorizedRequest, RecoverReply, RecoverRequest, ResolveRequest,
+    causes_to_query,
+};
 
 use crate::RemoteStore;
 use crate::call::{Call, Reply};
@@ -37,5 +45,41 @@ impl Letters for RemoteStore {
             }
             done => done,
         }
+    }
+
+    async fn reauthorized(
+        &self,
+        letters: Vec<Reauthorized>,
+        by: String,
+        _now: Timestamp,
+    ) -> Result<Vec<Recovered>> {
+        let mut replies: HashMap<JobId, Recovered> = HashMap::new();
+        for resolve in [false, true] {
+            let ids: Vec<JobId> =
+                letters.iter().filter(|l| l.new_id.is_none() == resolve).map(|l| l.dead).collect();
+            if ids.is_empty() {
+                continue;
+            }
+            let request =
+                ReauthorizedRequest { ids, resolve, by: Some(by.clone()), ..ReauthorizedRequest::default() };
+            let call = self.patient(Call::post("/v1/dead/reauthorized", &request)?);
+            let reply: Reply<ReauthorizedReply> = self.caller.ask(call).await?;
+            replies.extend(reply.value.letters.into_iter().map(|l| (l.dead, l.became.into())));
+        }
+        Ok(letters.iter().map(|l| replies.get(&l.dead).copied().unwrap_or(Recovered::NotDead)).collect())
+    }
+
+    /// Only when somebody asks for it: otherwise the server does it.
+    async fn process_letters(&self, process: ProcessLetters) -> Result<ProcessedLetters> {
+        if !process.at_once {
+            return Ok(ProcessedLetters::default());
+        }
+        let call = self.patient(Call::post("/v1/dead/process", &serde_json::json!({}))?);
+        Ok(self.caller.read::<Processed>(call).await?.into())
+    }
+
+    async fn causes(&self, query: CauseQuery) -> Result<Causes> {
+        let path = format!("/v1/dead/causes{}", causes_to_query(&query));
+        Ok(self.caller.read::<tidegate_wire::letters::Causes>(self.patient(Call::get(path))).await?.into())
     }
 }

@@ -16,9 +16,10 @@ use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_server::{Clock, ServerRoles};
 use tidegate_store::params::{
-    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased,
-    JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, RefusedDocument,
-    Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Enqueued,
+    Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, PutSchedule,
+    QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
 };
 use tidegate_store::{
     Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
@@ -153,6 +154,26 @@ impl Letters for Timed {
     }
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
         self.at(resolve.now).resolve(resolve).await
+    }
+    async fn reauthorized(
+        &self,
+        letters: Vec<Reauthorized>,
+        by: String,
+        now: Timestamp,
+    ) -> Result<Vec<Recovered>> {
+        self.at(now).reauthorized(letters, by, now).await
+    }
+    async fn process_letters(&self, process: ProcessLetters) -> Result<ProcessedLetters> {
+        // A client leaves what comes round to the server.
+        let remote = self.at(process.now);
+        if process.at_once {
+            remote.process_letters(process).await
+        } else {
+            self.behind.process_letters(process).await
+        }
+    }
+    async fn causes(&self, query: CauseQuery) -> Result<Causes> {
+        self.remote.causes(query).await
     }
 }
 

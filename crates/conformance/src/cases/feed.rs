@@ -32,6 +32,7 @@ fn whats(events: &[(EventId, JobEvent)]) -> Vec<&'static str> {
         Happened::Stalled => "stalled",
         Happened::Dead { .. } => "dead",
         Happened::Cancelled => "cancelled",
+        Happened::Reauthorize { .. } => "reauthorize",
     };
     events.iter().map(|(_, e)| name(&e.what)).collect()
 }

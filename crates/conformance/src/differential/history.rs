@@ -276,6 +276,9 @@ impl History {
                 .one_in(3)
                 .then(|| self.pick(&["\"n\":3", "50%", "_", "E_R", "'", "nothing"]).into()),
             review: self.dice.one_in(6).then(|| self.pick(&[Review::PendingReview, Review::ManualResolved])),
+            cause: None,
+            category: self.dice.one_in(8).then(|| self.pick(&Category::ALL)),
+            connector: None,
             limit: self.dice.below(30) as usize,
             cursor: self.dice.one_in(4).then(|| Seq(self.dice.below(200) as i64)),
         }
@@ -338,7 +341,9 @@ impl History {
                 Operation::PutKind(kind(KINDS[self.dice.below(3) as usize]), Box::new(self.kind_settings()))
             }
             83 => Operation::Queues,
-            84 => Operation::Kinds,
+            84 if self.dice.one_in(3) => Operation::Kinds,
+            84 if self.dice.one_in(2) => Operation::Causes(1 + self.dice.below(3) as usize),
+            84 => Operation::ProcessLetters { at_once: self.dice.below(3) > 0 },
             85 | 86 => {
                 let by = self.pick(&["operator", "gate", ""]).to_owned();
                 let until = self.dice.one_in(2).then(|| now.plus_ms(self.dice.below(15_000) as i64 - 500));

@@ -8,9 +8,10 @@ use tidegate_core::schedule::{ScheduleSpec, TickEntry};
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::params::{
-    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase, Erased, JobQuery,
-    KindView, NewJob, Outcome, Page, PutSchedule, QueueView, Recover, Recovered, Report, Resolve,
-    ScheduleChange, ScheduleView, Settle, Settled, Settlement, TickQuery, Ticket, Totals,
+    Advanced, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Dependencies, Enqueued,
+    Erase, Erased, JobQuery, KindView, NewJob, Outcome, Page, ProcessLetters, ProcessedLetters, PutSchedule,
+    QueueView, Recover, Recovered, Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled,
+    Settlement, TickQuery, Ticket, Totals,
 };
 use tidegate_store::{Result, Store};
 
@@ -43,6 +44,8 @@ pub enum Operation {
     Parks,
     Recover(Vec<Recover>),
     Resolve(Resolve),
+    ProcessLetters { at_once: bool },
+    Causes(usize),
     Advance,
     Prune(usize),
     Erase(Erase),
@@ -79,6 +82,8 @@ pub enum Reply {
     Was(Answer<bool>),
     Parks(Answer<Vec<Park>>),
     Recovered(Answer<Vec<Recovered>>),
+    Processed(Answer<ProcessedLetters>),
+    Causes(Answer<Causes>),
     Advanced(Answer<Advanced>),
     Count(Answer<u64>),
     Erased(Answer<Erased>),
@@ -202,6 +207,13 @@ pub(super) async fn apply(
         Operation::Parks => Reply::Parks(code(store.parks().await)),
         Operation::Recover(letters) => Reply::Recovered(code(store.recover(letters, now).await)),
         Operation::Resolve(resolve) => Reply::Done(code(store.resolve(resolve).await)),
+        Operation::ProcessLetters { at_once } => {
+            let process = ProcessLetters { every_ms: 60_000, at_once, now };
+            Reply::Processed(code(store.process_letters(process).await))
+        }
+        Operation::Causes(limit) => {
+            Reply::Causes(code(store.causes(CauseQuery { limit, ..CauseQuery::default() }).await))
+        }
         Operation::Advance => Reply::Advanced(code(store.advance(now).await)),
         Operation::Prune(limit) => Reply::Count(code(store.prune(limit, now).await)),
         Operation::Erase(erase) => Reply::Erased(code(store.erase(erase).await)),

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, ScheduleName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, Dependency, Park, ParkScope, State};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
+use tidegate_core::letters::Round;
 use tidegate_core::policies::Policies;
 use tidegate_core::registry::{KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::schedule::{ScheduleSpec, ScheduleState, TickEntry};
@@ -14,9 +15,9 @@ use tidegate_store::Result;
 use tidegate_store::machine::Position;
 use tidegate_store::memory::MemoryRows;
 use tidegate_store::rows::{
-    BlockedRow, ClaimRows, DoneRow, FlowRows, JobRow, JobRows, KindId, LeaseRow, LookUps, NameRows, Names,
-    Reads, Scanned, ScheduleId, ScheduleRow, ScheduleRows, StateRow, TenantNo, TimeRows, UniqueRow,
-    UntoldRow, VersionRows,
+    BlockedRow, CauseFilter, CauseRow, ClaimRows, DoneRow, FlowRows, JobRow, JobRows, KindId, LeaseRow,
+    LetterRows, LookUps, NameRows, Names, Reads, Scanned, ScheduleId, ScheduleRow, ScheduleRows, StateRow,
+    TenantNo, TimeRows, UniqueRow, UntoldRow, VersionRows,
 };
 
 use crate::kit::START;
@@ -257,6 +258,31 @@ impl TimeRows for FarRows {
 
     fn oldest_dead(&mut self, limit: usize) -> Result<Vec<(Timestamp, Seq, QueueId)>> {
         self.read(&[]).rows.oldest_dead(limit)
+    }
+}
+
+impl FarRows {
+    /// Letters by cause; a store of its own asks another connection for this.
+    pub(super) fn causes(&self, filter: CauseFilter) -> (Vec<CauseRow>, u64) {
+        self.lock().rows.causes(filter)
+    }
+}
+
+impl LetterRows for FarRows {
+    fn pending_letters(
+        &mut self,
+        after: Option<(Timestamp, Seq)>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, Seq)>> {
+        self.read(&[]).rows.pending_letters(after, limit)
+    }
+
+    fn round(&mut self) -> Result<Option<Round>> {
+        self.read(&[]).rows.round()
+    }
+
+    fn put_round(&mut self, round: Round) -> Result<()> {
+        self.write().rows.put_round(round)
     }
 }
 

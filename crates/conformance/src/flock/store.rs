@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName, Seq};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
+use tidegate_core::letters::PAGE;
 use tidegate_core::limits;
 use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::schedule::TickEntry;
@@ -10,10 +11,10 @@ use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::machine::Machine;
 use tidegate_store::params::{
-    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Dependencies, Enqueued, Erase,
-    Erased, JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered,
-    RefusedDocument, Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery,
-    Ticket, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Dependencies,
+    Enqueued, Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, PutSchedule,
+    QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, Shelf, TickQuery, Ticket, Totals,
 };
 use tidegate_store::{
     Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
@@ -188,6 +189,29 @@ impl Letters for Flock {
 
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
         self.with(Some(resolve.now), ONE_JOB, |m, now| m.resolve(Resolve { now, ..resolve }))
+    }
+
+    async fn reauthorized(
+        &self,
+        letters: Vec<Reauthorized>,
+        by: String,
+        now: Timestamp,
+    ) -> Result<Vec<Recovered>> {
+        self.with(Some(now), 2 + 2 + 8, |m, now| m.reauthorized(letters, &by, now))
+    }
+
+    async fn process_letters(&self, process: ProcessLetters) -> Result<ProcessedLetters> {
+        // Where it stands, the page, its marks, its letters, who waits; what each new job of a subscriber looks up.
+        let reads = 4 + 2 + 8 + 2 * PAGE as u32;
+        self.with(Some(process.now), reads, |m, now| m.process_letters(ProcessLetters { now, ..process }))
+    }
+
+    async fn causes(&self, query: CauseQuery) -> Result<Causes> {
+        self.with(None, 2, |m, _| {
+            let Some(filter) = m.cause_filter(&query) else { return Ok(Causes::default()) };
+            let (rows, total) = m.rows_mut().causes(filter);
+            m.describe_causes(rows, total)
+        })
     }
 }
 

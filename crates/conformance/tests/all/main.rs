@@ -4,6 +4,7 @@ mod common;
 mod communities;
 mod differential;
 mod flock;
+mod letters;
 mod memory;
 mod pg;
 mod postgres;

@@ -94,6 +94,7 @@ metrics! {
     RELEASED "tidegate_jobs_released_total" Counter Process ["queue", "kind"] "Attempts that a worker gave back";
     STALLED "tidegate_jobs_stalled_total" Counter Process ["queue", "kind"] "Attempts whose worker stopped sending heartbeats";
     DEAD "tidegate_jobs_dead_total" Counter Process ["queue", "kind"] "Jobs that became dead letters";
+    LETTERS "tidegate_dead_letters_processed_total" Counter Process ["outcome"] "Dead letters that the processor looked at, by what it did: retried, asked, reminded, abandoned, left";
     CANCELLED "tidegate_jobs_cancelled_total" Counter Process ["queue", "kind"] "Running jobs that were cancelled";
     WAIT "tidegate_job_wait_seconds" Histogram Process ["queue", "kind"] "From ready to handed out";
     RUN "tidegate_job_run_seconds" Histogram Process ["queue", "kind"] "From handed out to the outcome of the attempt";

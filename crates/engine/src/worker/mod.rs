@@ -11,6 +11,7 @@ mod desk;
 mod executor;
 mod heart;
 pub(crate) mod lease;
+mod letters;
 mod memory;
 mod permits;
 mod presence;
@@ -33,6 +34,7 @@ use std::time::Duration;
 use tidegate_core::codes;
 use tidegate_core::failure::Category;
 use tidegate_core::ids::{KindName, QueueName, WorkerId};
+use tidegate_core::letters::{EVERY_MS, EVERY_RANGE_MS};
 use tidegate_core::limits;
 use tidegate_core::registry::KindSettings;
 use tokio::sync::watch;
@@ -103,6 +105,7 @@ pub struct Worker {
     drain: Duration,
     memory_limit: Option<u64>,
     gate_patience: Duration,
+    letters_every_ms: i64,
     /// The first thing that cannot be right; said at start.
     wrong: Option<Error>,
 }
@@ -116,6 +119,7 @@ pub(crate) struct Shared {
     queues: Vec<QueueName>,
     until_idle: bool,
     lease_ms: i64,
+    letters_every_ms: i64,
     grace: Duration,
     desk: Desk,
     ledger: Ledger,
@@ -149,6 +153,7 @@ impl Worker {
             drain: DEFAULT_DRAIN,
             memory_limit: None,
             gate_patience: DEFAULT_GATE_PATIENCE,
+            letters_every_ms: EVERY_MS,
             wrong: None,
         }
     }
@@ -316,6 +321,19 @@ impl Worker {
         self
     }
 
+    /// Time between two runs of the processor of dead letters; 15 minutes unless said, from 1 s to a day. Any number of
+    /// workers may share a store: each letter is looked at once.
+    ///
+    /// ```
+    /// # let tide = tidegate::Tidegate::memory();
+    /// let worker = tidegate::Worker::new(&tide).letters_every("5m");
+    /// ```
+    pub fn letters_every(mut self, span: impl IntoSpan) -> Self {
+        let ms = within("the time between two looks at dead letters", span, EVERY_RANGE_MS);
+        self.checked(ms, |w, ms| w.letters_every_ms = ms);
+        self
+    }
+
     /// Says the category of errors that come out of handlers through `?`. Rules are asked in their order about the error
     /// and its causes; the first answer counts.
     ///
@@ -408,6 +426,10 @@ impl Worker {
         crew.services.spawn(permits::run(shared.clone()));
         crew.services.spawn(rescuer::run(shared.clone()));
         crew.services.spawn(pruner::run(shared.clone()));
+        // Who only does what is there now leaves the letters of it to be looked at.
+        if !shared.until_idle {
+            crew.services.spawn(letters::run(shared.clone()));
+        }
         crew.services.spawn(memory::run(shared.clone()));
         crew.services.spawn(presence::run(shared.clone()));
         producer.spawn(producer::run(shared.clone()));
@@ -448,6 +470,7 @@ impl Worker {
             queues: checked.queues,
             until_idle,
             lease_ms: self.lease_ms,
+            letters_every_ms: self.letters_every_ms,
             grace: self.grace,
             desk,
             ledger: Ledger::new(gates.clone()),

@@ -15,10 +15,10 @@ mod flaky {
 
     use async_trait::async_trait;
     use tidegate::store::params::{
-        Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased,
-        JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered,
-        RefusedDocument, Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery,
-        Totals,
+        Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Enqueued,
+        Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, PutSchedule,
+        QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve,
+        ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
     };
     use tidegate::store::{Jobs, Letters, Records, Registry, Schedules, Upkeep, Versions};
     use tidegate::{JobId, JobView, KindName, KindSettings, ParkScope, Priority, QueueName, QueueSettings};
@@ -197,6 +197,23 @@ mod flaky {
 
         async fn resolve(&self, resolve: Resolve) -> Result<()> {
             self.inner.resolve(resolve).await
+        }
+
+        async fn reauthorized(
+            &self,
+            letters: Vec<Reauthorized>,
+            by: String,
+            now: Timestamp,
+        ) -> Result<Vec<Recovered>> {
+            self.inner.reauthorized(letters, by, now).await
+        }
+
+        async fn process_letters(&self, process: ProcessLetters) -> Result<ProcessedLetters> {
+            self.inner.process_letters(process).await
+        }
+
+        async fn causes(&self, query: CauseQuery) -> Result<Causes> {
+            self.inner.causes(query).await
         }
     }
 

@@ -1,14 +1,15 @@
 //! Dead letters, erasing, totals.
 
 use tidegate_core::codes;
-use tidegate_core::ids::{Seq, TenantId};
+use tidegate_core::ids::{JobId, Seq, TenantId};
 use tidegate_core::job::{Job, State};
 use tidegate_core::limits;
-use tidegate_store::params::{Erase, Recover, Resolve};
+use tidegate_store::letters::{self, Grant, Granted};
+use tidegate_store::params::{Erase, ProcessLetters, Reauthorized, Recover, Resolve};
 use tidegate_wire::jobs::{self, JobPage};
 use tidegate_wire::letters::{
-    EraseReply, EraseRequest, RecoverReply, RecoverRequest, Recovered, RecoveredStatus, ResolveRequest,
-    Totals,
+    Causes, EraseReply, EraseRequest, Processed, ReauthorizedLetter, ReauthorizedReply, ReauthorizedRequest,
+    RecoverReply, RecoverRequest, Recovered, RecoveredStatus, ResolveRequest, Totals, causes_from_query,
 };
 use tidegate_wire::{Problem, ProblemBody};
 
@@ -29,6 +30,9 @@ const SCAN: (usize, usize) = (2_000, 10_000);
         ("created_before" = Option<String>, Query, format = "date-time"),
         ("text" = Option<String>, Query, description = "Text in payload or errors"),
         ("review" = Option<tidegate_wire::schema::Review>, Query),
+        ("cause" = Option<String>, Query, description = "Fingerprint of what they died of"),
+        ("category" = Option<tidegate_wire::schema::Category>, Query),
+        ("connector" = Option<String>, Query),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000), ("cursor" = Option<String>, Query),
     ),
     responses((status = 200, body = JobPage), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
@@ -72,6 +76,98 @@ pub(crate) async fn recover(call: Call) -> Answer {
     let recovered =
         seen.iter().map(|seen| if *seen { replies.next().map_or(missing, Recovered::from) } else { missing });
     ok(&RecoverReply { recovered: recovered.collect() })
+}
+
+/// Counts dead letters by cause.
+#[utoipa::path(
+    get, path = "/v1/dead/causes", tag = "dead letters", operation_id = "deadCauses",
+    description = "Dead letters that wait for review, counted by what they died of: errors that differ in numbers, ids, times and \
+                   quoted text alone are one cause. `GET /v1/dead?cause=` lists the letters of one.",
+    params(
+        ("queue" = Option<String>, Query), ("kind" = Option<String>, Query), ("tenant" = Option<String>, Query),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 200),
+    ),
+    responses((status = 200, body = Causes), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn causes(call: Call) -> Answer {
+    let mut query = causes_from_query(call.query_text())?;
+    if let Some(own) = call.caller.tenant() {
+        if query.tenant.as_ref().is_some_and(|named| named != own) {
+            return ok(&Causes { causes: vec![], other: 0, total: 0 });
+        }
+        query.tenant = Some(own.clone());
+    }
+    let causes = call.done(call.store().causes(query).await)?;
+    ok(&Causes::from(causes))
+}
+
+/// Runs the processor.
+#[utoipa::path(
+    post, path = "/v1/dead/process", tag = "dead letters", operation_id = "processDead",
+    description = "Begins a run of the processor of dead letters although none is due, or goes on with the one under way: one page. Send \
+                   again while there is `more`.",
+    responses((status = 200, body = Processed), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn process(call: Call) -> Answer {
+    let process = ProcessLetters { every_ms: call.app.letters_every_ms, at_once: true, now: call.now };
+    let page = call.done(call.store().process_letters(process).await)?;
+    call.store().feed().meter().count_letters(&page);
+    ok(&Processed::from(page))
+}
+
+/// A tenant has authorized again.
+#[utoipa::path(
+    post, path = "/v1/dead/reauthorized", tag = "dead letters", operation_id = "reauthorized",
+    description = "A tenant has authorized again: letters of category `PERMANENT_AUTH` that wait for it run again as new jobs, or are settled \
+                   with `resolve`. Name the tenant (and connector or kind), or the letters. Send again while there is `more`.",
+    request_body(content = ReauthorizedRequest, example = json!({"tenant": "acme", "connector": "shopify"})),
+    responses((status = 200, body = ReauthorizedReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
+)]
+pub(crate) async fn reauthorized(call: Call) -> Answer {
+    let ReauthorizedRequest { ids, tenant, connector, kind, resolve, by } = call.json()?;
+    let by = call.by(by);
+    let mint = || (!resolve).then(|| call.app.mint.job_id(call.now));
+    let filtered = tenant.is_some() || connector.is_some() || kind.is_some();
+    let done = match (ids.is_empty(), filtered) {
+        (true, true) => {
+            let tenant = match call.caller.tenant() {
+                Some(own) if tenant.as_ref().is_some_and(|named| named != own) => {
+                    return ok(&ReauthorizedReply { letters: vec![], more: false });
+                }
+                Some(own) => Some(own.clone()),
+                None => tenant,
+            };
+            let grant = Grant { tenant, connector, kind };
+            call.done(letters::reauthorize(call.store(), &grant, &by, mint, call.now).await)?
+        }
+        (false, false) if ids.len() <= limits::MAX_ENQUEUE_BATCH => {
+            // Letters of others are not there for a restricted caller.
+            let sees = |job: &Job| call.caller.sees(job.tenant.as_ref());
+            let found = call.jobs(ids.clone()).await?;
+            let seen = ids.iter().zip(&found).filter(|(_, job)| job.as_ref().is_some_and(sees));
+            let named: Vec<Reauthorized> =
+                seen.map(|(id, _)| Reauthorized { dead: *id, new_id: mint() }).collect();
+            let dead: Vec<JobId> = named.iter().map(|letter| letter.dead).collect();
+            let replies = if named.is_empty() {
+                vec![]
+            } else {
+                call.done(call.store().reauthorized(named, by, call.now).await)?
+            };
+            Granted { letters: dead.into_iter().zip(replies).collect(), more: false }
+        }
+        (false, false) => {
+            let detail = format!("name at most {} dead letters", limits::MAX_ENQUEUE_BATCH);
+            return Err(Problem::new(codes::INVALID_BATCH, detail).at("/ids"));
+        }
+        _ => {
+            let detail =
+                "name either the letters, or the tenant, connector or kind that was authorized again";
+            return Err(Problem::invalid(detail));
+        }
+    };
+    let letters = done.letters.into_iter();
+    let letters = letters.map(|(dead, became)| ReauthorizedLetter { dead, became: became.into() });
+    ok(&ReauthorizedReply { letters: letters.collect(), more: done.more })
 }
 
 /// Resolves a dead letter.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use tidegate_core::failure::Category;
 use tidegate_core::metrics::{self as m, Exposition, Metric, TOKEN_REFRESH_KIND};
-use tidegate_store::meter::{End, Series};
+use tidegate_store::meter::{End, LETTER_OUTCOMES, Series};
 use tidegate_wire::health::Status;
 
 use super::gather::Snapshot;
@@ -27,6 +27,9 @@ pub(crate) async fn exposition(app: &App) -> String {
     let mut series = app.store.feed().meter().series();
     series.sort_by(|a, b| (&a.queue, &a.kind).cmp(&(&b.queue, &b.kind)));
     jobs(&mut out, &series);
+    for (outcome, n) in LETTER_OUTCOMES.into_iter().zip(app.store.feed().meter().letters()) {
+        out.value(&m::LETTERS, &[outcome], n as f64);
+    }
     for (tenant, n) in app.store.feed().meter().tenants() {
         out.value(&m::TENANT_STARTED, &[&tenant], n as f64);
     }

@@ -9,6 +9,7 @@ over_stores! {
     kinds_are_registered_and_shown,
     parks_and_groups_come_and_go,
     dead_letters_are_listed_recovered_and_resolved,
+    dead_letters_are_counted_by_cause_processed_and_reauthorized,
     a_tenant_is_erased_step_by_step,
     workers_announce_themselves_and_are_told_to_drain,
     the_server_says_what_it_is,
@@ -83,9 +84,13 @@ async fn parks_and_groups_come_and_go(served: Served) {
 }
 
 async fn kill(served: &Served) -> String {
+    kill_by(served, "INVALID_INPUT", "no such address").await
+}
+
+async fn kill_by(served: &Served, category: &str, message: &str) -> String {
     let id = served.mail(json!({"tenant": "acme"})).await;
     let ticket = served.claim(1).await["jobs"][0]["ticket"].clone();
-    let failure = json!({"category": "INVALID_INPUT", "code": "BAD", "message": "no such address"});
+    let failure = json!({"category": category, "code": "BAD", "message": message});
     let settled = served.settle(json!({"ticket": ticket, "outcome": "fail", "failure": failure})).await;
     assert_eq!(settled["state"], "dead");
     id
@@ -116,6 +121,50 @@ async fn dead_letters_are_listed_recovered_and_resolved(served: Served) {
     assert!(refused.status.is_client_error());
     served.get("/v1/dead?state=ready").await.is(400);
     served.post("/v1/dead/recover", json!({"ids": []})).await.is(422);
+}
+
+async fn dead_letters_are_counted_by_cause_processed_and_reauthorized(served: Served) {
+    served.register().await;
+    let grant = kill_by(&served, "PERMANENT_AUTH", "grant 17 is revoked").await;
+    for n in 0..3 {
+        kill_by(&served, "INVALID_INPUT", &format!("no address {n}")).await;
+    }
+    let found = served.get("/v1/dead/causes").await.is(200).json;
+    assert_eq!((&found["total"], &found["other"]), (&json!(4), &json!(0)));
+    let top = &found["causes"][0];
+    assert_eq!((&top["count"], &top["message"]), (&json!(3), &json!("no address #")));
+    let of_cause = format!("/v1/dead?cause={}", top["cause"].as_str().unwrap());
+    assert_eq!(served.get(&of_cause).await.is(200).json["jobs"].as_array().unwrap().len(), 3);
+    let few = served.get("/v1/dead/causes?limit=1&tenant=acme").await.is(200).json;
+    assert_eq!((few["causes"].as_array().unwrap().len(), &few["other"]), (1, &json!(1)));
+    served.get("/v1/dead/causes?limit=201").await.is(400);
+    served.get("/v1/dead?cause=nonsense").await.is(400);
+    served.get("/v1/dead?category=NONSENSE").await.is(400);
+
+    let done = served.send(Ask::new(Method::POST, "/v1/dead/process")).await.is(200).json;
+    assert_eq!((&done["looked_at"], &done["asked"], &done["left"]), (&json!(4), &json!(1), &json!(3)));
+    let again = served.send(Ask::new(Method::POST, "/v1/dead/process")).await.is(200).json;
+    assert_eq!((&again["asked"], &again["left"]), (&json!(0), &json!(4)));
+    let metrics = served.get("/metrics").await.is(200);
+    let text = String::from_utf8_lossy(&metrics.body);
+    assert!(text.contains("tidegate_dead_letters_processed_total{outcome=\"asked\"} 1"), "{text}");
+
+    let path = "/v1/dead/reauthorized";
+    served.post(path, json!({})).await.is(400);
+    served.post(path, json!({"ids": [grant], "tenant": "acme"})).await.is(400);
+    let none = served.post(path, json!({"tenant": "other"})).await.is(200).json;
+    assert_eq!(none, json!({"letters": [], "more": false}));
+    let heard = served.post(path, json!({"tenant": "acme"})).await.is(200).json;
+    assert_eq!(heard["letters"].as_array().unwrap().len(), 1, "{heard}");
+    assert_eq!(
+        (&heard["letters"][0]["dead"], &heard["letters"][0]["status"]),
+        (&json!(grant), &json!("recovered"))
+    );
+    let job = served.get(&format!("/v1/jobs/{grant}")).await.is(200).json;
+    assert_eq!(
+        (&job["dead"]["review"], &job["dead"]["resolution"], &job["dead"]["recovered_as"]),
+        (&json!("auto_resolved"), &json!("reauthorize"), &heard["letters"][0]["as"])
+    );
 }
 
 async fn a_tenant_is_erased_step_by_step(served: Served) {

@@ -65,7 +65,10 @@ const ALLOWED: &[(&str, &str, &str, &str)] = &[
     ("GET", "/v1/schedules/nightly/next", "AO", ""),
     ("POST", "/v1/backfills", "AO", r#"{"kind":"mail","from":"2026-11-01","to":"2026-11-02"}"#),
     ("GET", "/v1/dead", "AO ao", ""),
+    ("GET", "/v1/dead/causes", "AO ao", ""),
+    ("POST", "/v1/dead/process", "AO", ""),
     ("POST", "/v1/dead/recover", "AO ao", r#"{"ids":["{dead}"]}"#),
+    ("POST", "/v1/dead/reauthorized", "AO ao", r#"{"ids":["{dead}"]}"#),
     ("POST", "/v1/dead/{dead}/resolve", "AO ao", r#"{"resolution":"abandoned"}"#),
     ("POST", "/v1/claims", "AW", r#"{"worker":"w","queues":[{"name":"empty"}],"max":1}"#),
     ("POST", "/v1/settlements", "AW", r#"{"settlements":[{"ticket":"tkt_1_1","outcome":"release"}]}"#),
@@ -302,6 +305,7 @@ async fn a_restricted_key_finds_nothing_of_others() {
             let reply = scene.ask(Some(key), method, &path, &body).await;
             let hidden = match path.as_str() {
                 "/v1/dead/recover" => reply.json == json!({"recovered": [{"status": "not_dead"}]}),
+                "/v1/dead/reauthorized" => reply.json == json!({"letters": [], "more": false}),
                 _ => reply.status == 404,
             };
             if !hidden {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, ScheduleName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, Dependency, Park, ParkScope, State};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
+use tidegate_core::letters::Round;
 use tidegate_core::policies::Policies;
 use tidegate_core::registry::{KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::schedule::{ScheduleSpec, ScheduleState, TickEntry};
@@ -13,8 +14,9 @@ use tidegate_store::Result;
 use tidegate_store::machine::Position;
 use tidegate_store::memory::MemoryRows;
 use tidegate_store::rows::{
-    BlockedRow, ClaimRows, DoneRow, FlowRows, JobRow, JobRows, KindId, LeaseRow, NameRows, Names, Scanned,
-    ScheduleId, ScheduleRow, ScheduleRows, StateRow, TenantNo, TimeRows, UniqueRow, UntoldRow, VersionRows,
+    BlockedRow, ClaimRows, DoneRow, FlowRows, JobRow, JobRows, KindId, LeaseRow, LetterRows, NameRows, Names,
+    Scanned, ScheduleId, ScheduleRow, ScheduleRows, StateRow, TenantNo, TimeRows, UniqueRow, UntoldRow,
+    VersionRows,
 };
 
 /// Rows of the world. Clones are the same rows.
@@ -133,6 +135,24 @@ impl TimeRows for SharedRows {
 
     fn oldest_dead(&mut self, limit: usize) -> Result<Vec<(Timestamp, Seq, QueueId)>> {
         self.lock().rows.oldest_dead(limit)
+    }
+}
+
+impl LetterRows for SharedRows {
+    fn pending_letters(
+        &mut self,
+        after: Option<(Timestamp, Seq)>,
+        limit: usize,
+    ) -> Result<Vec<(Timestamp, Seq)>> {
+        self.lock().rows.pending_letters(after, limit)
+    }
+
+    fn round(&mut self) -> Result<Option<Round>> {
+        self.lock().rows.round()
+    }
+
+    fn put_round(&mut self, round: Round) -> Result<()> {
+        self.lock().rows.put_round(round)
     }
 }
 

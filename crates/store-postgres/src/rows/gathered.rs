@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, Dependency, Park};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
+use tidegate_core::letters::Round;
 use tidegate_core::policies::Policies;
 use tidegate_core::registry::{KindSettings, QueueSettings, Version};
 use tidegate_core::schedule::{ScheduleState, TickEntry};
@@ -25,6 +26,7 @@ pub(super) enum NameWrite {
     DropStarts(QueueId, Timestamp),
     Policies(Policies),
     Version(Box<Version>, usize),
+    Round(Round),
 }
 
 /// Writes that wait to be sent.

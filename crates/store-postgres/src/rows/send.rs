@@ -105,6 +105,10 @@ impl Gathered {
                     send!(link, requests, Sql::VersionsAdd, number, refused, info, document);
                     send!(link, requests, Sql::VersionsForget, refused, keep);
                 }
+                NameWrite::Round(round) => {
+                    let (name, body) = (super::letters::LETTERS, json("a round", round)?);
+                    send!(link, requests, Sql::RoundsPut, name, body);
+                }
             }
         }
         Ok(())

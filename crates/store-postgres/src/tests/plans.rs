@@ -23,6 +23,8 @@ const HOT: &[(Sql, &str, &str)] = &[
     (Sql::DoneTakeBack, "'{1,5}', '{3,5}'", "done_by_seq"),
     (Sql::DoneOldest, "1, 0, 100", "done_by_queue"),
     (Sql::DoneOldestDead, "100", "done_dead"),
+    (Sql::LettersPending, "0, 0, 100", "done_pending"),
+    (Sql::RoundsGet, "'letters'", "rounds_pkey"),
     (Sql::DelayedDue, "0, 5000, 1000", "delayed_pkey"),
     (Sql::DelayedNext, "5", "delayed_pkey"),
     (Sql::DelayedDelete, "'{1,2}', '{1,2}'", "delayed_pkey"),

@@ -22,14 +22,14 @@ impl Disk {
     /// A directory whose database may not grow beyond about 1 MB.
     fn capped() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self { dir, max_pages: Arc::new(AtomicU32::new(250)), mounted: false }
+        Self { dir, max_pages: Arc::new(AtomicU32::new(256)), mounted: false }
     }
 
     /// A file system of 2 MB, if this process may mount one.
     fn tiny() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(dir.path()).output();
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=2200k", "tmpfs"]).arg(dir.path()).output();
         let mounted = mounted.is_ok_and(|out| out.status.success());
         mounted.then(|| Self { dir, max_pages: Arc::default(), mounted })
     }

@@ -12,6 +12,8 @@ fn statements_use_the_indexes_they_name() {
     for (text, expected) in [
         (sql!("done/oldest"), "USING INDEX done_by_queue (queue=?)"),
         (sql!("done/oldest_dead"), "USING INDEX done_dead"),
+        (sql!("letters/pending"), "USING INDEX done_pending (at>?)"),
+        (sql!("letters/causes"), "SEARCH done USING INDEX done_cause (cause>?)"),
         (sql!("search/finished"), "done_rare (state=? AND rowid<?)"),
         (sql!("delayed/due"), "USING PRIMARY KEY (run_at<?)"),
         (sql!("delayed/delete_upto"), "USING PRIMARY KEY ((run_at,seq)<(?,?))"),

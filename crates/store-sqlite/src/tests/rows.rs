@@ -38,6 +38,10 @@ fn job_row(n: i64, seed: &mut Seed) -> JobRow {
 fn done_row(n: i64, seed: &mut Seed) -> DoneRow {
     let state = [State::Completed, State::Dead, State::Cancelled][seed.below(3) as usize];
     let letter = DeadLetter {
+        cause: None,
+        first_died_at: None,
+        auto_retries: 0,
+        asked_at: None,
         category: Category::LogicError,
         reason: DeadReason::Permanent,
         code: "E".into(),

@@ -1,9 +1,9 @@
 //! Admit: jobs that were accepted elsewhere, in a transaction that has committed. They cannot be refused any more.
 
 use tidegate_core::codes;
-use tidegate_core::failure::{Category, cut};
+use tidegate_core::failure::Category;
 use tidegate_core::ids::{GroupKey, JobId};
-use tidegate_core::job::{DeadLetter, Review, State};
+use tidegate_core::job::{DeadLetter, State};
 use tidegate_core::lanes::LaneKey;
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
@@ -65,17 +65,9 @@ impl<R: Rows> Machine<R> {
         let seq = self.next_seq()?;
         self.insert(seq, &row, Start::Ready)?;
         self.change(Change::Withdrawn(Place { seq, lane, tenant }))?;
-        let letter = DeadLetter {
-            category: Category::InvalidInput,
-            reason: DeadReason::Permanent,
-            code: refusal.code.id.to_owned(),
-            message: cut(refusal.detail.clone(), limits::MAX_ERROR_BYTES),
-            review: Review::PendingReview,
-            resolution: None,
-            resolved_by: None,
-            resolved_at: None,
-            recovered_as: None,
-        };
+        let (category, reason) = (Category::InvalidInput, DeadReason::Permanent);
+        let letter = DeadLetter::new(category, reason, refusal.code.id, refusal.detail.clone());
+        let letter = self.compose(kind, None, letter)?;
         let done = DoneRow {
             queue,
             state: State::Dead,

@@ -175,6 +175,13 @@ pub enum Change {
         /// How it ended.
         row: UntoldRow,
     },
+    /// The tenant of a dead letter is asked to authorize again.
+    Asked {
+        /// The dead job.
+        face: Face,
+        /// Whether that was asked before.
+        again: bool,
+    },
 }
 
 /// A schedule with its number.
@@ -489,6 +496,7 @@ mod tests {
             Change::Version(_) => 40,
             Change::Finished { .. } => 41,
             Change::Untold { .. } => 42,
+            Change::Asked { .. } => 43,
         }
     }
 
@@ -570,6 +578,7 @@ mod tests {
             Change::Version(7),
             Change::Finished { seq, lane },
             Change::Untold { seq, row: UntoldRow { id, end: crate::rows::End::Gone } },
+            Change::Asked { face: Face { id, queue, kind, tenant }, again: true },
         ]
     }
 
@@ -585,7 +594,7 @@ mod tests {
 
     #[test]
     fn a_change_of_a_newer_version_is_an_error() {
-        assert!(decode(&[1, 41]).is_err());
+        assert!(decode(&[1, 42]).is_err());
         assert!(decode(&[1]).is_err(), "cut off");
     }
 

@@ -302,6 +302,7 @@ impl<R: Rows> Machine<R> {
             trace: job.trace,
             schedule: None,
             flow,
+            lineage: None,
         };
         let extra = (extra != JobExtra::default()).then(|| Box::new(extra));
         let row = JobRow {

@@ -10,9 +10,9 @@
 use std::collections::BTreeMap;
 
 use tidegate_core::codes;
-use tidegate_core::failure::{Category, cut};
+use tidegate_core::failure::Category;
 use tidegate_core::ids::{JobId, Seq};
-use tidegate_core::job::{DeadLetter, Dependency, OnDead, Review, State};
+use tidegate_core::job::{DeadLetter, Dependency, OnDead, State};
 use tidegate_core::limits;
 use tidegate_core::retry::DeadReason;
 use tidegate_core::time::Timestamp;
@@ -228,17 +228,9 @@ impl<R: Rows> Machine<R> {
             End::Gone | End::Purged => "is not stored any more",
         };
         let message = format!("{parent}, which it waited for, {became}");
-        let letter = DeadLetter {
-            category: Category::ResourceUnavailable,
-            reason: DeadReason::Dependency,
-            code: end.code().to_owned(),
-            message: cut(message, limits::MAX_ERROR_BYTES),
-            review: Review::PendingReview,
-            resolution: None,
-            resolved_by: None,
-            resolved_at: None,
-            recovered_as: None,
-        };
+        let letter =
+            DeadLetter::new(Category::ResourceUnavailable, DeadReason::Dependency, end.code(), message);
+        let letter = self.compose(row.kind, row.extra.as_deref(), letter)?;
         let queue = self.queue_of(lane)?;
         let done = DoneRow {
             queue,

@@ -6,6 +6,8 @@ use tidegate_core::codes;
 use tidegate_core::failure::cut;
 use tidegate_core::ids::{JobId, Seq};
 use tidegate_core::job::{DeadLetter, OnDead, Resolution, Review, State};
+use tidegate_core::lanes::{LaneId, LaneKey};
+use tidegate_core::letters::Lineage;
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
@@ -14,39 +16,48 @@ use super::enqueue::Start;
 use super::hints::Need;
 use super::plan::Waiting;
 use crate::params::{Recover, Recovered, Resolve};
-use crate::rows::{BlockedRow, Flow, JobExtra, JobRow, LookUps, Rows};
+use crate::rows::{BlockedRow, Flow, JobExtra, JobRow, KindId, LookUps, Rows};
 use crate::{Error, Result};
 
 impl<R: Rows> Machine<R> {
     /// Recovers dead letters as new jobs with a fresh attempt budget. Recovering one twice yields one job (J10).
     pub fn recover(&mut self, letters: Vec<Recover>, now: Timestamp) -> Result<Vec<Recovered>> {
         let now = self.tick(now)?;
-        if letters.is_empty() || letters.len() > limits::MAX_ENQUEUE_BATCH {
-            let detail =
-                format!("{} letters; between 1 and {} are allowed", letters.len(), limits::MAX_ENQUEUE_BATCH);
-            return Err(Error::new(codes::INVALID_BATCH, detail));
-        }
-        // Checked before anything is stored: a refusal leaves nothing behind.
-        let mut ids: HashMap<JobId, JobId> = HashMap::new();
-        if letters.iter().any(|l| *ids.entry(l.new_id).or_insert(l.dead) != l.dead) {
-            return Err(Error::new(codes::INVALID_BATCH, "an id is meant for two recovered jobs"));
-        }
-        self.hint_recover(&letters)?;
-        for letter in &letters {
-            let recovered = self.letter(letter.dead)?.and_then(|(_, l)| l.recovered_as);
-            if recovered.is_none() && self.rows.find_job(letter.new_id)?.is_some() {
-                return Err(Error::new(codes::DUPLICATE_ID, format!("job {} exists already", letter.new_id)));
-            }
-        }
+        self.check_recover(&letters, |_| false)?;
         let mut dead = Vec::with_capacity(letters.len());
         for letter in &letters {
             dead.push(self.rows.find_job(letter.dead)?);
         }
         let mut replies: Vec<Option<Recovered>> = vec![None; letters.len()];
         for i in self.order_letters(&dead)? {
-            replies[i] = Some(self.recover_one(letters[i], now)?);
+            replies[i] = Some(self.recover_one(letters[i], &Recovery::ByHand, now)?);
         }
         Ok(replies.into_iter().flatten().collect())
+    }
+
+    /// Checked before anything is stored: a refusal leaves nothing behind. `settled`: it is not going to be stored anew.
+    pub(super) fn check_recover(
+        &mut self,
+        letters: &[Recover],
+        settled: impl Fn(&Recover) -> bool,
+    ) -> Result<()> {
+        if letters.is_empty() || letters.len() > limits::MAX_ENQUEUE_BATCH {
+            let detail =
+                format!("{} letters; between 1 and {} are allowed", letters.len(), limits::MAX_ENQUEUE_BATCH);
+            return Err(Error::new(codes::INVALID_BATCH, detail));
+        }
+        let mut ids: HashMap<JobId, JobId> = HashMap::new();
+        if letters.iter().any(|l| *ids.entry(l.new_id).or_insert(l.dead) != l.dead) {
+            return Err(Error::new(codes::INVALID_BATCH, "an id is meant for two recovered jobs"));
+        }
+        self.hint_recover(letters)?;
+        for letter in letters.iter().filter(|l| !settled(l)) {
+            let recovered = self.letter(letter.dead)?.and_then(|(_, _, l)| l.recovered_as);
+            if recovered.is_none() && self.rows.find_job(letter.new_id)?.is_some() {
+                return Err(Error::new(codes::DUPLICATE_ID, format!("job {} exists already", letter.new_id)));
+            }
+        }
+        Ok(())
     }
 
     fn hint_recover(&mut self, letters: &[Recover]) -> Result<()> {
@@ -61,8 +72,15 @@ impl<R: Rows> Machine<R> {
         self.hint_lines(dead.into_iter().flatten().collect())
     }
 
-    fn recover_one(&mut self, recover: Recover, now: Timestamp) -> Result<Recovered> {
-        let Some((seq, mut letter)) = self.letter(recover.dead)? else { return Ok(Recovered::NotDead) };
+    pub(super) fn recover_one(
+        &mut self,
+        recover: Recover,
+        how: &Recovery<'_>,
+        now: Timestamp,
+    ) -> Result<Recovered> {
+        let Some((seq, died_at, mut letter)) = self.letter(recover.dead)? else {
+            return Ok(Recovered::NotDead);
+        };
         if let Some(id) = letter.recovered_as {
             return Ok(Recovered::Already(id));
         }
@@ -70,16 +88,19 @@ impl<R: Rows> Machine<R> {
         let flow = row.extra.as_ref().and_then(|e| e.flow);
         let waiting = if flow.is_some() { self.wait_again(seq)? } else { Waiting::default() };
         let on_dead = flow.map_or(OnDead::Fail, |flow| flow.on_dead);
+        let lineage = how.carry(letter.lineage(died_at));
+        let lane = self.lane_of_today(state.lane.unwrap_or(row.lane), row.kind)?;
         let extra = JobExtra {
             flow: flow.map(|flow| Flow { total: waiting.parents.len() as u32, ..flow }),
             // The key was freed when the job died; somebody else may hold it by now.
             unique: None,
             recovered_from: Some(recover.dead),
+            lineage: Some(lineage),
             ..row.extra.map(|e| *e).unwrap_or_default()
         };
         let row = JobRow {
             id: recover.new_id,
-            lane: state.lane.unwrap_or(row.lane),
+            lane,
             created_at: now,
             run_at: now,
             payload: state.payload.unwrap_or(row.payload),
@@ -98,17 +119,28 @@ impl<R: Rows> Machine<R> {
             self.run_recovered(run, new, recover.new_id, now)?;
         }
         letter.recovered_as = Some(recover.new_id);
-        letter.review = Review::ManualResolved;
-        letter.resolution = Some(Resolution::Recovered);
-        letter.resolved_at = Some(now);
+        how.settle(&mut letter, now);
         self.rows.put_letter(seq, &letter)?;
         Ok(Recovered::As(recover.new_id))
+    }
+
+    /// The lane of a job that is stored anew: its kind may have been given a limit since it was enqueued.
+    fn lane_of_today(&mut self, lane: LaneId, kind: KindId) -> Result<LaneId> {
+        let missing = || Error::internal(format!("lane {} is missing", lane.0));
+        let key = self.memory.lanes.lane_key(lane).ok_or_else(missing)?;
+        let (_, settings) = self.memory.names.kind(kind).ok_or_else(missing)?;
+        let own = settings.has_own_lanes().then_some(kind);
+        if key.kind == own {
+            return Ok(lane);
+        }
+        let key = LaneKey { kind: own, ..key.clone() };
+        self.lane(key)
     }
 
     /// Settles a dead letter without running it again.
     pub fn resolve(&mut self, resolve: Resolve) -> Result<()> {
         let now = self.tick(resolve.now)?;
-        let Some((seq, mut letter)) = self.letter(resolve.id)? else {
+        let Some((seq, _, mut letter)) = self.letter(resolve.id)? else {
             self.find(resolve.id)?;
             return Err(Error::new(codes::WRONG_STATE, format!("job {} is not dead", resolve.id)));
         };
@@ -128,9 +160,45 @@ impl<R: Rows> Machine<R> {
         self.rows.put_letter(seq, &letter)
     }
 
-    fn letter(&mut self, id: JobId) -> Result<Option<(Seq, DeadLetter)>> {
+    /// A dead letter by the id of its job, and when that died.
+    pub(super) fn letter(&mut self, id: JobId) -> Result<Option<(Seq, Timestamp, DeadLetter)>> {
         let Some(seq) = self.rows.find_job(id)? else { return Ok(None) };
         let done = self.rows.done(seq)?.filter(|d| d.state == State::Dead);
-        Ok(done.and_then(|d| d.letter).map(|letter| (seq, *letter)))
+        Ok(done.and_then(|d| Some((seq, d.at, *d.letter?))))
+    }
+
+    /// A new letter of a job: what it died of in common with others, and what its line has been through.
+    pub(super) fn compose(
+        &self,
+        kind: KindId,
+        extra: Option<&JobExtra>,
+        letter: DeadLetter,
+    ) -> Result<DeadLetter> {
+        let missing = || Error::internal("a kind has no settings");
+        let (name, _) = self.memory.names.kind(kind).ok_or_else(missing)?;
+        Ok(letter.of_line(name, extra.and_then(|extra| extra.lineage)))
+    }
+}
+
+/// Who decided that a dead job runs again.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Recovery<'a> {
+    /// A person.
+    ByHand,
+    /// The processor.
+    Automatic,
+    /// The tenant, by authorizing again; who brought the news.
+    Reauthorized(&'a str),
+}
+
+impl Recovery<'_> {
+    /// What the line has been through, for the job that takes the dead one's place.
+    fn carry(&self, lineage: Lineage) -> Lineage {
+        match self {
+            Self::ByHand => lineage,
+            Self::Automatic => Lineage { auto_retries: lineage.auto_retries + 1, ..lineage },
+            // A new grant that fails is a new reason to ask.
+            Self::Reauthorized(_) => Lineage { asked_at: None, ..lineage },
+        }
     }
 }

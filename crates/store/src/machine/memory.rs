@@ -349,6 +349,9 @@ impl Memory {
                 self.count(face.queue, State::Dead, true)?;
                 self.event(*face, || Happened::Dead { code: code.clone() });
             }
+            Change::Asked { face, again } => {
+                self.event(*face, || Happened::Reauthorize { again: *again });
+            }
             Change::Deleted { seq, lane, moved, tenant, finished } => {
                 known.with_state.remove(seq);
                 if finished.is_some() {

@@ -31,6 +31,7 @@ mod managed;
 mod memory;
 mod names;
 mod plan;
+mod processor;
 mod recover;
 mod registry;
 mod runs;
@@ -58,6 +59,7 @@ pub use self::change::{
 pub use self::digest::Digest;
 pub use self::follow::Position;
 use self::memory::Memory;
+pub use self::processor::is_pending;
 use crate::params::Ticket;
 use crate::rows::{Rows, StateRow, TenantNo};
 use crate::{Error, Result};

@@ -310,13 +310,14 @@ impl<R: Rows> Machine<R> {
     fn line(&mut self, id: JobId, mut seq: Seq) -> Result<Node> {
         for _ in 0..LONGEST_LINE {
             let done = self.end_of(seq)?;
-            let recovered = match &done {
-                Some((_, Some(next))) => self.rows.find_job(*next)?,
-                _ => None,
+            let Some((_, Some(next))) = done else {
+                return Ok(Node { id, seq: Some(seq), end: done.map(|(end, _)| end) });
             };
-            match recovered {
+            match self.rows.find_job(next)? {
                 Some(next) => seq = next,
-                None => return Ok(Node { id, seq: Some(seq), end: done.map(|(end, _)| end) }),
+                // A dead letter is kept longer than what completed, and longer than an older letter: its successor has
+                // completed, or was called off, and is not stored any more.
+                None => return Ok(Node { id, seq: None, end: Some(End::Completed) }),
             }
         }
         // Nobody recovers a job that often; whatever it is, it is not waited for.

@@ -4,7 +4,7 @@ use tidegate_core::codes;
 use tidegate_core::failure::{Category, ErrorEntry, Failure, cut};
 use tidegate_core::ids::{ConnectorName, Seq};
 use tidegate_core::job::{
-    DeadLetter, LogLine, Park, ParkScope, Progress, Review, ScheduledBecause, State, UniqueScope,
+    DeadLetter, LogLine, Park, ParkScope, Progress, ScheduledBecause, State, UniqueScope,
 };
 use tidegate_core::lanes::GATE_PARK;
 use tidegate_core::leases::Running;
@@ -292,17 +292,9 @@ impl<R: Rows> Machine<R> {
         reason: DeadReason,
         now: Timestamp,
     ) -> Result<Settled> {
-        let letter = DeadLetter {
-            category: failure.category,
-            reason,
-            code: code_of(failure),
-            message: cut(failure.message.clone(), limits::MAX_ERROR_BYTES),
-            review: Review::PendingReview,
-            resolution: None,
-            resolved_by: None,
-            resolved_at: None,
-            recovered_as: None,
-        };
+        let letter = DeadLetter::new(failure.category, reason, code_of(failure), failure.message.clone());
+        let extra = self.rows.job(seq)?.and_then(|row| row.extra);
+        let letter = self.compose(running.kind, extra.as_deref(), letter)?;
         self.finish(seq, running, End::Dead(Box::new(letter)), now)
     }
 

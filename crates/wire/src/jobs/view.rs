@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::failure::{self, Category};
 use tidegate_core::ids::{ConnectorName, GroupKey, JobId, KindName, QueueName, TenantId, WorkerId};
 use tidegate_core::job::{self, OnDead, Priority, Resolution, Review, ScheduledBecause, State, Unique};
+use tidegate_core::letters::Cause;
 use tidegate_core::retry::{DeadReason, RetryPolicy};
 
 use crate::schedules::RunOf;
@@ -189,6 +190,19 @@ pub struct DeadLetter {
     /// The job that took its place.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub recovered_as: Option<JobId>,
+    /// Fingerprint of what it died of: the same for all that died of the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "7c9e6679f3b1a2d4"))]
+    pub cause: Option<Cause>,
+    /// When the first of its line of recoveries died, if it is not the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_died_at: Option<Time>,
+    /// How often one of its line was run again without a person.
+    #[serde(default)]
+    pub auto_retries: u32,
+    /// When its tenant was last asked to authorize again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<Time>,
 }
 
 impl From<job::Job> for Job {
@@ -296,6 +310,7 @@ twins!(LogLine, job::LogLine { line } times { at } maybe {});
 twins!(ErrorEntry, failure::ErrorEntry { attempt, category, code, message } times { at } maybe {});
 twins!(
     DeadLetter,
-    job::DeadLetter { category, reason, code, message, review, resolution, resolved_by, recovered_as }
-    times {} maybe { resolved_at }
+    job::DeadLetter {
+        category, reason, code, message, review, resolution, resolved_by, recovered_as, cause, auto_retries
+    } times {} maybe { resolved_at, first_died_at, asked_at }
 );

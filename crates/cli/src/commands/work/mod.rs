@@ -276,6 +276,7 @@ fn worker(
         .concurrency(config.count("worker.concurrency") as usize)
         .lease(Millis(config.span_ms("worker.lease")))
         .drain(Millis(config.span_ms("worker.drain")))
+        .letters_every(Millis(config.span_ms("letters.every")))
         // Some room to notice that the command is gone after SIGKILL.
         .grace(Millis(config.span_ms("worker.grace") + 1_000));
     if let Some(name) = config.text("worker.name") {

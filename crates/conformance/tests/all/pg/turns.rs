@@ -15,9 +15,10 @@ use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::params::{
-    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased,
-    JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, RefusedDocument,
-    Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Enqueued,
+    Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, PutSchedule,
+    QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
 };
 use tidegate_store::{
     Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
@@ -189,6 +190,24 @@ impl Letters for Turns {
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
         let resolve = Resolve { now: self.at(resolve.now), ..resolve };
         self.one().resolve(resolve).await
+    }
+
+    async fn reauthorized(
+        &self,
+        letters: Vec<Reauthorized>,
+        by: String,
+        now: Timestamp,
+    ) -> Result<Vec<Recovered>> {
+        self.one().reauthorized(letters, by, self.at(now)).await
+    }
+
+    async fn process_letters(&self, process: ProcessLetters) -> Result<ProcessedLetters> {
+        let process = ProcessLetters { now: self.at(process.now), ..process };
+        self.one().process_letters(process).await
+    }
+
+    async fn causes(&self, query: CauseQuery) -> Result<Causes> {
+        self.one().causes(query).await
     }
 }
 

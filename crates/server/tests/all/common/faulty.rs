@@ -11,9 +11,10 @@ use tidegate_core::schedule::TickEntry;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::params::{
-    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased,
-    JobQuery, KindView, NewJob, Page, PutSchedule, QueueView, Record, Recover, Recovered, RefusedDocument,
-    Report, Resolve, ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
+    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Enqueued,
+    Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, PutSchedule,
+    QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
 };
 use tidegate_store::{
     Error, Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Schedules, Signals, Store, Upkeep,
@@ -158,6 +159,20 @@ impl Letters for FaultyStore {
     }
     async fn resolve(&self, resolve: Resolve) -> Result<()> {
         self.there()?.resolve(resolve).await
+    }
+    async fn reauthorized(
+        &self,
+        letters: Vec<Reauthorized>,
+        by: String,
+        now: Timestamp,
+    ) -> Result<Vec<Recovered>> {
+        self.there()?.reauthorized(letters, by, now).await
+    }
+    async fn process_letters(&self, process: ProcessLetters) -> Result<ProcessedLetters> {
+        self.there()?.process_letters(process).await
+    }
+    async fn causes(&self, query: CauseQuery) -> Result<Causes> {
+        self.there()?.causes(query).await
     }
 }
 

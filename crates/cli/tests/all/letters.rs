@@ -1,0 +1,62 @@
+//! Dead letters by cause, on a directory and over HTTP.
+
+use std::fmt::Write as _;
+
+use crate::common::{Place, Serving};
+
+/// Three causes, many letters.
+fn dead(place: &Place, n: usize) {
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let mut text = String::new();
+    for i in 0..n {
+        writeln!(text, "{{\"kind\":\"hello\",\"data\":{{\"n\":{i}}},\"tenant\":\"t{}\"}}", i % 3).unwrap();
+    }
+    let file = place.file("jobs.jsonl", &text);
+    place.run(&["enqueue", "--from", &file]).ok();
+    let script = "#!/bin/sh
+n=$(tr -dc 0-9)
+if [ $((n % 4)) = 0 ]; then echo 'no such order' >&2; else echo \"order $n is locked\" >&2; fi
+exit 65
+";
+    let script = place.file("handler.sh", script);
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    place.run(&["work", "--kind", "hello", "--exec", &script, "--until-idle"]).ok();
+}
+
+#[test]
+fn letters_are_counted_recovered_and_resolved_by_cause() {
+    let place = Place::default();
+    dead(&place, 12);
+    let found = place.run(&["dead", "causes", "--json"]).ok().json();
+    assert_eq!(
+        (found["causes"][0]["count"].as_u64(), found["total"].as_u64()),
+        (Some(9), Some(12)),
+        "{found}"
+    );
+    let cause = found["causes"][0]["cause"].as_str().unwrap().to_owned();
+    let table = place.run(&["dead", "causes"]).ok().out;
+    assert!(table.contains(&cause) && table.contains("INVALID_INPUT"), "{table}");
+    let message = found["causes"][0]["message"].as_str().unwrap();
+    assert!(message.contains("order # is locked"), "{message}");
+    let listed = place.run(&["dead", "ls", "--cause", &cause, "--json"]).ok().json();
+    assert_eq!(listed["letters"].as_array().unwrap().len(), 9);
+    let dry = place.run(&["dead", "recover", "--cause", &cause, "--dry-run", "--json"]).ok().json();
+    assert_eq!(dry["would_recover"], 9);
+    let done = place.run(&["dead", "recover", "--cause", &cause, "--yes", "--json"]).ok().json();
+    assert_eq!((&done["recovered"], &done["skipped"]), (&9.into(), &0.into()));
+
+    let serving = Serving::start(&place, &[]);
+    let found = serving.run(&place, &["dead", "causes", "--json"]).ok().json();
+    assert_eq!(
+        (found["causes"][0]["count"].as_u64(), found["total"].as_u64()),
+        (Some(3), Some(3)),
+        "{found}"
+    );
+    let cause = found["causes"][0]["cause"].as_str().unwrap().to_owned();
+    let args = ["dead", "resolve", "--cause", &cause, "--as", "config_fix", "--yes", "--json"];
+    assert_eq!(serving.run(&place, &args).ok().json()["resolved"], 3);
+    let left = serving.run(&place, &["dead", "causes"]).ok().out;
+    assert!(left.contains("No dead letters that wait for review"), "{left}");
+    let wrong = place.run(&["dead", "ls", "--cause", "nonsense"]);
+    assert!(wrong.code == 2 && wrong.err.contains("16 hexadecimal digits"), "{}", wrong.err);
+}

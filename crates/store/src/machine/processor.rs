@@ -1,0 +1,352 @@
+//! The processor of dead letters (S0 §4.2): a page of letters is one commit, and where it stands is kept with it.
+//!
+//! Whoever has the turn looks at the next page, whichever process that is, so a letter is decided once, and what a process that
+//! died has not looked at is looked at by the next one. A letter that was decided is not decided again: what is decided is in it.
+
+use std::borrow::Cow;
+
+use tidegate_core::codes;
+use tidegate_core::failure::Category;
+use tidegate_core::ids::{ConnectorName, JobId, KindName, Seq, TenantId, UniqueKey};
+use tidegate_core::job::{DeadLetter, OnConflict, Resolution, Review, State, Unique, UniqueScope};
+use tidegate_core::letters::{self, Action, Cause, Round};
+use tidegate_core::limits;
+use tidegate_core::payload::Payload;
+use tidegate_core::retry::RetryPolicy;
+use tidegate_core::seed::Seed;
+use tidegate_core::time::Timestamp;
+
+use super::hints::Need;
+use super::letters::Recovery;
+use super::{Change, Face, Machine};
+use crate::params::{
+    CauseQuery, CauseView, Causes, NewJob, ProcessLetters, ProcessedLetters, Reauthorized, Recover, Recovered,
+};
+use crate::rows::{CauseRow, JobRow, LookUps, Reads, Rows, StateRow};
+use crate::{Error, Result};
+
+/// Who settles what nobody settled.
+const BY: &str = "tidegate";
+
+impl<R: Rows> Machine<R> {
+    /// Looks at the next page of letters that wait for review, if a run is due.
+    pub fn process_letters(&mut self, process: ProcessLetters) -> Result<ProcessedLetters> {
+        let now = self.tick(process.now)?;
+        let every = process.every_ms;
+        if !letters::EVERY_RANGE_MS.contains(&every) {
+            let detail = format!("letters cannot be looked at every {every} ms: 1 s to 24 h are allowed");
+            return Err(Error::new(codes::INVALID_TIME, detail));
+        }
+        let round = self.rows.round()?;
+        if !process.at_once {
+            let Some(round) = round else {
+                // The first run of a store comes when its letters have had time to be seen.
+                let next = now.plus_ms(every);
+                self.rows.put_round(Round { next, after: None })?;
+                return Ok(ProcessedLetters { next_run: Some(next), ..Default::default() });
+            };
+            if !round.is_due(every, now) {
+                return Ok(ProcessedLetters { next_run: Some(round.next), ..Default::default() });
+            }
+        }
+        let page = self.rows.pending_letters(round.and_then(|round| round.after), letters::PAGE)?;
+        let mut done = ProcessedLetters::default();
+        for (seq, letter, action) in self.decide_page(&page, now, &mut done)? {
+            self.process_letter(seq, letter, action, now, &mut done)?;
+        }
+        let after = page.last().copied().filter(|_| page.len() == letters::PAGE);
+        done.more = after.is_some();
+        let next = if done.more { round.map_or(now, |round| round.next) } else { now.plus_ms(every) };
+        done.next_run = Some(next);
+        self.rows.put_round(Round { next, after })?;
+        self.settle_due()?;
+        Ok(done)
+    }
+
+    /// What may have to be done on this page, and rows fetched for that alone: most letters are left as they are.
+    fn decide_page(
+        &mut self,
+        page: &[(Timestamp, Seq)],
+        now: Timestamp,
+        done: &mut ProcessedLetters,
+    ) -> Result<Vec<(Seq, DeadLetter, Action)>> {
+        if R::PREFETCHES {
+            self.hint(&Reads { done: page.iter().map(|(_, seq)| *seq).collect(), ..Reads::default() })?;
+        }
+        let mut decided = vec![];
+        for &(at, seq) in page {
+            let Some(letter) = self.rows.done(seq)?.and_then(|done| done.letter) else { continue };
+            done.looked_at += 1;
+            let action = letters::decide(&letter, at, true, now);
+            if action == Action::Leave && letter.cause.is_some() {
+                done.left += 1;
+            } else {
+                decided.push((seq, *letter, action));
+            }
+        }
+        let jobs: Vec<Seq> = decided.iter().map(|(seq, ..)| *seq).collect();
+        self.hint_rows(jobs.iter().copied(), Need::Everything)?;
+        self.hint_retries(&decided)?;
+        self.hint_lines(jobs)?;
+        Ok(decided)
+    }
+
+    /// Dead jobs are looked up by their ids, and so are the ids of those that take their places.
+    fn hint_retries(&mut self, decided: &[(Seq, DeadLetter, Action)]) -> Result<()> {
+        if !R::PREFETCHES {
+            return Ok(());
+        }
+        let mut ids = vec![];
+        for (seq, ..) in decided.iter().filter(|(.., action)| *action == Action::Retry) {
+            let Some(row) = self.rows.job(*seq)? else { continue };
+            ids.extend([row.id, self.mint(row.id, "")]);
+        }
+        self.hint_look_ups(&LookUps { ids, keys: vec![] })
+    }
+
+    fn process_letter(
+        &mut self,
+        seq: Seq,
+        mut letter: DeadLetter,
+        action: Action,
+        now: Timestamp,
+        done: &mut ProcessedLetters,
+    ) -> Result<()> {
+        let (row, state) = self.row_and_state(seq)?;
+        if letter.cause.is_none() {
+            // A version before there were fingerprints made it.
+            let kind = self.kind_name(&row)?;
+            letter.cause = Some(Cause::of(kind.as_str(), letter.category, &letter.code, &letter.message));
+            self.rows.put_letter(seq, &letter)?;
+        }
+        match action {
+            Action::Retry if self.may_retry(&row, &state)? => {
+                let recover = Recover { dead: row.id, new_id: self.mint(row.id, "") };
+                if self.rows.find_job(recover.new_id)?.is_some() {
+                    // Somebody made a job under this id. A millisecond later it is another one.
+                    done.left += 1;
+                    return Ok(());
+                }
+                self.recover_one(recover, &Recovery::Automatic, now)?;
+                done.retried += 1;
+            }
+            Action::Ask { again } => self.ask_tenant(seq, &row, &state, letter, again, now, done)?,
+            Action::Abandon => {
+                letter.review = Review::Abandoned;
+                letter.resolution = Some(Resolution::Abandoned);
+                letter.resolved_by = Some(BY.into());
+                letter.resolved_at = Some(now);
+                self.rows.put_letter(seq, &letter)?;
+                done.abandoned += 1;
+            }
+            Action::Retry | Action::Leave => done.left += 1,
+        }
+        Ok(())
+    }
+
+    /// An id for a job that is made because of a dead one, at this time: the same in every store, and nobody else's.
+    fn mint(&self, dead: JobId, whose: &str) -> JobId {
+        let dead = dead.uuid().as_u128();
+        let mut seed = Seed::new((dead >> 64) as u64);
+        let mut random = u128::from(seed.next_u64()) << 64 | u128::from(seed.next_u64());
+        random ^= dead;
+        for byte in whose.bytes() {
+            let mut next = Seed::new((random as u64) ^ u64::from(byte));
+            random = random.rotate_left(8) ^ u128::from(next.next_u64());
+        }
+        JobId::from_parts(self.last_now.0.max(0).cast_unsigned(), random)
+    }
+
+    fn kind_name(&self, row: &JobRow) -> Result<&KindName> {
+        let missing = || Error::internal(format!("the kind of job {} is missing", row.id));
+        self.memory.names.kind(row.kind).map(|(name, _)| name).ok_or_else(missing)
+    }
+
+    /// Whether its policy allows that it runs again without a person (J22).
+    fn may_retry(&self, row: &JobRow, state: &StateRow) -> Result<bool> {
+        let missing = || Error::internal(format!("a name of job {} is missing", row.id));
+        let names = &self.memory.names;
+        let (_, kind) = names.kind(row.kind).ok_or_else(missing)?;
+        let queue = self.queue_of(state.lane.unwrap_or(row.lane))?;
+        let (_, queue) = names.queue(queue).ok_or_else(missing)?;
+        let own = row.extra.as_ref().and_then(|e| e.retry.as_ref()).or(kind.retry.as_ref());
+        let named = |name| names.policies.named(name).map_or_else(RetryPolicy::none, Cow::into_owned);
+        let (critical, none) = (named("critical"), named("none"));
+        let max_attempts = row.max_attempts.or(kind.max_attempts);
+        Ok(letters::allows_retries(own.unwrap_or(&queue.retry), max_attempts, [&critical, &none]))
+    }
+
+    /// Enqueues a job of every kind that subscribes to [`letters::REAUTHORIZE_EVENT`], at most one a day for the same tenant and
+    /// API, and notes that it was asked.
+    #[expect(clippy::too_many_arguments, reason = "everything that is known of the letter by now")]
+    fn ask_tenant(
+        &mut self,
+        seq: Seq,
+        row: &JobRow,
+        state: &StateRow,
+        mut letter: DeadLetter,
+        again: bool,
+        now: Timestamp,
+        done: &mut ProcessedLetters,
+    ) -> Result<()> {
+        let event = |on: &[tidegate_core::ids::EventName]| {
+            on.iter().any(|event| event.as_str() == letters::REAUTHORIZE_EVENT)
+        };
+        let kinds = self.memory.names.kinds();
+        let mut told: Vec<KindName> =
+            kinds.filter(|(_, (_, s))| event(&s.on)).map(|(_, (name, _))| name.clone()).collect();
+        told.sort();
+        let kind = self.kind_name(row)?.clone();
+        if told.contains(&kind) {
+            // Whoever asks tenants cannot be asked for itself.
+            done.left += 1;
+            return Ok(());
+        }
+        let lane = state.lane.unwrap_or(row.lane);
+        let connector = self.memory.lanes.lane_key(lane).and_then(|key| key.connector.clone());
+        let tenant = row.tenant.and_then(|no| self.memory.names.tenant(no).cloned());
+        let about = connector.as_ref().map_or(kind.as_str(), ConnectorName::as_str);
+        let whose = tenant.as_ref().map_or("", TenantId::as_str);
+        let key = UniqueKey::new(format!("reauthorize/{whose}/{about}"))
+            .or_else(|_| UniqueKey::new(format!("reauthorize/{}", row.id)))
+            .map_err(|e| Error::internal(e.to_string()))?;
+        let payload = serde_json::json!({
+            "event": letters::REAUTHORIZE_EVENT,
+            "tenant": tenant,
+            "connector": connector,
+            "kind": kind,
+            "job": row.id,
+            "code": letter.code,
+            "reminder": again,
+        });
+        let (mut refused, some) = (0, !told.is_empty());
+        for name in told.into_iter().take(limits::MAX_SUBSCRIBERS) {
+            let unique = Unique {
+                key: key.clone(),
+                scope: UniqueScope::PeriodMs(letters::REMIND_MS),
+                on_conflict: OnConflict::Keep,
+            };
+            let job = NewJob {
+                tenant: tenant.clone(),
+                unique: Some(unique),
+                id_may_exist: true,
+                ..NewJob::new(self.mint(row.id, name.as_str()), name, Payload::trusted(payload.to_string()))
+            };
+            match self.check_one(&job, now) {
+                Ok(checked) => drop(self.enqueue_one(job, checked, None, now)?),
+                Err(error) if error.is_refusal() => refused += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        done.refused += u64::from(refused > 0);
+        if some && refused > 0 {
+            // Nobody may have heard: the next run tries again, and whoever has heard is not told twice a day.
+            done.left += 1;
+            return Ok(());
+        }
+        letter.asked_at = Some(now);
+        self.rows.put_letter(seq, &letter)?;
+        *if again { &mut done.reminded } else { &mut done.asked } += 1;
+        let face = Face { id: row.id, queue: self.queue_of(lane)?, kind: row.kind, tenant: row.tenant };
+        self.change(Change::Asked { face, again })
+    }
+
+    /// Tenants have authorized again: those of these letters that waited for it run again, or are settled.
+    pub fn reauthorized(
+        &mut self,
+        letters: Vec<Reauthorized>,
+        by: &str,
+        now: Timestamp,
+    ) -> Result<Vec<Recovered>> {
+        let now = self.tick(now)?;
+        let recover = |l: &Reauthorized| Recover { dead: l.dead, new_id: l.new_id.unwrap_or(l.dead) };
+        let all: Vec<Recover> = letters.iter().map(recover).collect();
+        self.check_recover(&all, |l| l.new_id == l.dead)?;
+        let mut replies = Vec::with_capacity(letters.len());
+        for (recover, Reauthorized { new_id, .. }) in all.into_iter().zip(letters) {
+            let Some((seq, _, mut letter)) = self.letter(recover.dead)? else {
+                replies.push(Recovered::NotDead);
+                continue;
+            };
+            let waits = letter.review == Review::PendingReview && letter.category == Category::PermanentAuth;
+            replies.push(match (letter.recovered_as, new_id) {
+                (Some(id), _) => Recovered::Already(id),
+                (None, _) if !waits => Recovered::NotDead,
+                (None, Some(_)) => self.recover_one(recover, &Recovery::Reauthorized(by), now)?,
+                (None, None) => {
+                    Recovery::Reauthorized(by).settle(&mut letter, now);
+                    self.rows.put_letter(seq, &letter)?;
+                    Recovered::Resolved
+                }
+            });
+        }
+        Ok(replies)
+    }
+
+    /// Causes with an example each, as people see them.
+    pub fn describe_causes(&mut self, rows: Vec<CauseRow>, total: u64) -> Result<Causes> {
+        let examples: Vec<Seq> = rows.iter().map(|row| row.example).collect();
+        let jobs = self.views(&examples)?;
+        let mut causes = Vec::with_capacity(rows.len());
+        for row in rows {
+            let Some((_, job)) = jobs.iter().find(|(seq, _)| *seq == row.example) else { continue };
+            let Some(letter) = &job.dead else { continue };
+            causes.push(CauseView {
+                cause: row.cause,
+                count: row.count,
+                first_at: row.first,
+                last_at: row.last,
+                example: job.id,
+                kind: job.kind.clone(),
+                queue: job.queue.clone(),
+                queues: row.queues,
+                category: letter.category,
+                code: letter.code.clone(),
+                message: letters::shape(&letter.message),
+            });
+        }
+        let shown: u64 = causes.iter().map(|cause| cause.count).sum();
+        Ok(Causes { causes, other: total.saturating_sub(shown), total })
+    }
+
+    /// The numbers that a question about causes names; `None`: what it names does not exist, so nothing fits.
+    pub fn cause_filter(&self, query: &CauseQuery) -> Option<crate::rows::CauseFilter> {
+        let names = &self.memory.names;
+        let found = |named: bool, no: Option<u32>| if named { no.map(Some) } else { Some(None) };
+        Some(crate::rows::CauseFilter {
+            queue: found(
+                query.queue.is_some(),
+                query.queue.as_ref().and_then(|q| names.queue_id(q)).map(|id| id.0),
+            )?,
+            kind: found(
+                query.kind.is_some(),
+                query.kind.as_ref().and_then(|k| names.kind_id(k)).map(|id| id.0),
+            )?,
+            tenant: found(
+                query.tenant.is_some(),
+                query.tenant.as_ref().and_then(|t| names.tenant_no(t)).map(|id| id.0),
+            )?,
+            limit: query.limit.clamp(1, limits::MAX_CAUSES),
+        })
+    }
+}
+
+impl Recovery<'_> {
+    /// Writes into the letter how it was settled.
+    pub(super) fn settle(&self, letter: &mut DeadLetter, now: Timestamp) {
+        let (review, resolution, by) = match self {
+            Self::ByHand => (Review::ManualResolved, Resolution::Recovered, None),
+            Self::Automatic => (Review::AutoResolved, Resolution::Recovered, Some(BY)),
+            Self::Reauthorized(by) => (Review::AutoResolved, Resolution::Reauthorize, Some(*by)),
+        };
+        letter.review = review;
+        letter.resolution = Some(resolution);
+        letter.resolved_by = by.map(|by| tidegate_core::failure::cut(by.to_owned(), limits::MAX_NAME_BYTES));
+        letter.resolved_at = Some(now);
+    }
+}
+
+/// Whether a finished job is a letter that waits for review: what the rows' index of such letters holds.
+pub fn is_pending(done: &crate::rows::DoneRow) -> bool {
+    done.state == State::Dead && done.letter.as_ref().is_some_and(|l| l.review == Review::PendingReview)
+}
