@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_gates::{Backend, GateSettings, GatesError};
+use tidegate_telemetry::Telemetry;
 
 use crate::alerts::AlertSettings;
 use crate::{Clock, SchedulerLag};
@@ -33,6 +34,8 @@ pub struct ServerOptions {
     pub scheduler_lag: SchedulerLag,
     /// Counts attempts by tenant, too.
     pub metrics_by_tenant: bool,
+    /// Records traces.
+    pub telemetry: Option<Telemetry>,
 }
 
 impl Default for ServerOptions {
@@ -48,6 +51,7 @@ impl Default for ServerOptions {
             alerts: AlertSettings::default(),
             scheduler_lag: SchedulerLag::default(),
             metrics_by_tenant: false,
+            telemetry: None,
         }
     }
 }

@@ -67,6 +67,7 @@ impl Server {
             alerts,
             scheduler_lag,
             metrics_by_tenant,
+            telemetry,
         } = options;
         store.feed().meter().by_tenant(metrics_by_tenant);
         if !bind.ip().is_loopback() && !KeyRing::default().known(&*store, clock.now()).await?.any() {
@@ -109,6 +110,7 @@ impl Server {
             repeats: Repeats::default(),
             watch: Watch::new(clock.now(), scheduler_lag),
             alerts: Arc::new(alerts),
+            telemetry,
             clock,
             limits,
         });
