@@ -76,6 +76,9 @@ pub(crate) struct Counts {
 impl Telemetry {
     /// Sends spans with an exporter of the program's own, from a task of the runtime that this is called in.
     ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    ///
     /// ```
     /// # use std::sync::Arc;
     /// use tidegate_telemetry::{Exporter, NotSent, Span, Telemetry, TelemetryOptions};
@@ -101,6 +104,9 @@ impl Telemetry {
     }
 
     /// Sends spans to the collector at this URL, as OTLP over HTTP: `/v1/traces` is added to it.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
     ///
     /// ```
     /// # use tidegate_telemetry::{Telemetry, TelemetryOptions};

@@ -135,7 +135,7 @@ async fn a_job_is_one_trace_from_enqueue_over_a_retry_to_its_end() {
         assert_eq!(attribute(run, "messaging.destination.name"), Some(&"post".into()));
     }
     assert_eq!((failed.failed, attribute(failed, "tidegate.outcome")), (true, Some(&"failed".into())));
-    assert_eq!(attribute(failed, "tidegate.category"), Some(&"transient_server".into()));
+    assert_eq!(attribute(failed, "tidegate.category"), Some(&"TRANSIENT_SERVER".into()));
     assert_eq!(attribute(failed, "error.type"), Some(&"HTTP_503".into()));
     assert_eq!((done.failed, attribute(done, "tidegate.outcome")), (false, Some(&"completed".into())));
     assert_eq!(attribute(done, "tidegate.attempt"), Some(&2.into()));

@@ -156,7 +156,7 @@ fn a_trace_goes_from_an_http_caller_through_a_server_and_a_worker_over_a_retry()
     assert_eq!((&failed["status"]["code"], attribute(failed, "tidegate.outcome")), (&json!(2), "failed"));
     assert_eq!(
         (attribute(failed, "tidegate.category"), attribute(failed, "error.type")),
-        ("transient_server", "EXIT_75")
+        ("TRANSIENT_SERVER", "EXIT_75")
     );
     assert_eq!((done.get("status"), attribute(done, "tidegate.outcome")), (None, "completed"));
     assert_eq!(shown["result"], of(done), "the handler was told its own run's context");

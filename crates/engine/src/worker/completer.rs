@@ -200,10 +200,11 @@ async fn one_by_one(shared: &Shared, batch: Vec<Settlement>) {
             settlement
         } else {
             let text = format!("the outcome was refused: {}", error.detail);
-            Settlement {
-                ticket,
-                outcome: Outcome::Fail(Failure::new(Category::LogicError, error.code.id, text)),
+            let outcome = Outcome::Fail(Failure::new(Category::LogicError, error.code.id, text));
+            if let Some(runs) = &shared.runs {
+                runs.ended(ticket, &outcome, shared.tide.store().clock_ahead_ms());
             }
+            Settlement { ticket, outcome }
         };
         Box::pin(flush(shared, vec![again])).await;
     }
