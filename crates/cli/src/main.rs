@@ -12,6 +12,7 @@ mod job_log;
 mod logging;
 mod output;
 mod parse;
+mod telemetry;
 
 use std::process::ExitCode;
 

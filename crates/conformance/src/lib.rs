@@ -25,6 +25,7 @@ macro_rules! suite {
             $crate::__tests! { $open;
             enqueue {
                 a_job_is_stored_with_what_its_kind_says,
+                a_trace_context_stays_with_its_job,
                 a_job_can_differ_from_its_kind,
                 a_batch_with_one_bad_job_stores_nothing,
                 a_batch_is_answered_in_its_order,

@@ -25,4 +25,5 @@ pub mod schema;
 pub mod seed;
 pub mod slo;
 pub mod time;
+pub mod trace;
 pub mod why;

@@ -132,8 +132,9 @@ impl Context {
         attempt: u32 = |job| job.attempt;
         /// When it was enqueued.
         created_at: Timestamp = |job| job.created_at;
-        /// Trace context that came with the enqueue.
-        trace: Option<&str> = |job| job.trace.as_deref();
+        /// The trace that this run is part of, as a `traceparent` to hand on: the run's own span if it is recorded, otherwise what came with
+        /// the enqueue.
+        traceparent: Option<&str> = |job| job.trace.as_deref();
         /// The schedule that it is a run of, and when the run was planned.
         schedule: Option<&RunOf> = |job| job.schedule.as_ref();
     }

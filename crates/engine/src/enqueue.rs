@@ -13,6 +13,7 @@ use tidegate_core::payload::Payload;
 use tidegate_core::registry::KindSettings;
 use tidegate_core::retry::RetryPolicy;
 use tidegate_core::time::Timestamp;
+use tidegate_core::trace::TraceParent;
 use tidegate_store::params::{Enqueued, NewJob};
 
 use crate::span::within;
@@ -54,7 +55,7 @@ struct Draft {
     max_attempts: Option<u32>,
     retry: Option<RetryPolicy>,
     unique: Option<Unique>,
-    trace: Option<String>,
+    trace: Option<TraceParent>,
     /// Whether its id was just made here, so that no job can have it.
     fresh: bool,
     after: Vec<JobId>,
@@ -312,22 +313,17 @@ impl Enqueue {
         (self, id)
     }
 
-    /// Trace context to hand to the handler, such as a `traceparent`.
+    /// The trace that it is part of: a `traceparent` as W3C Trace Context says. Its handler gets it with
+    /// [`Context::traceparent`](crate::Context::traceparent).
     ///
     /// ```
     /// # fn example(job: tidegate::Enqueue) -> tidegate::Enqueue {
-    /// job.trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    /// job.traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     /// # }
     /// ```
-    pub fn trace(self, trace: impl Into<String>) -> Self {
-        let trace = trace.into();
-        let checked = if trace.len() <= limits::MAX_NOTE_BYTES && !trace.chars().any(char::is_control) {
-            Ok(trace)
-        } else {
-            let most = limits::MAX_NOTE_BYTES;
-            let why = format!("a trace context has at most {most} bytes, none of them control characters");
-            Err(Error::new(codes::INVALID_REQUEST, why))
-        };
+    pub fn traceparent(self, context: impl AsRef<str>) -> Self {
+        let checked = context.as_ref().parse::<TraceParent>();
+        let checked = checked.map_err(|e| Error::new(codes::INVALID_REQUEST, e.to_string()));
         self.put(checked, |d, v| d.trace = Some(v))
     }
 }
@@ -364,7 +360,7 @@ pub(crate) async fn many(tide: &Tidegate, jobs: Vec<Enqueue>) -> Result<Vec<Enqu
     for draft in drafts {
         new.push(draft.into_new(tide, now).await?);
     }
-    Ok(tide.store().enqueue(new, now).await?)
+    tide.store_jobs(new, now).await
 }
 
 impl Draft {
@@ -420,7 +416,7 @@ impl Draft {
             max_attempts: self.max_attempts,
             retry: self.retry,
             unique: self.unique,
-            trace: self.trace,
+            trace: self.trace.map(|t| t.to_string()),
             after: self.after,
             on_dead: self.on_dead,
         })

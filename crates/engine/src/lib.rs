@@ -80,10 +80,21 @@ pub use tidegate_core::registry::{KindSettings, QueueSettings};
 pub use tidegate_core::retry::{Backoff, Jitter, RetryPolicy};
 pub use tidegate_core::schedule::{Missed, Overlap, RunOf, ScheduleSettings};
 pub use tidegate_core::time::{Millis, Timestamp};
+pub use tidegate_core::trace::TraceParent;
 pub use tidegate_core::why::Why;
 pub use tidegate_macros::Job;
 pub use tidegate_store::params::{CancelReply, EnqueueOutcome, Enqueued, ScheduleChange};
+pub use tidegate_telemetry::{Telemetry, TelemetryOptions};
 pub use worker::{Report, Worker};
+
+/// Traces: what is recorded of enqueues and runs, and an exporter of the program's own.
+///
+/// ```
+/// let options = tidegate::telemetry::TelemetryOptions::default();
+/// ```
+pub mod telemetry {
+    pub use tidegate_telemetry::{Event, Exporter, Kind, NotSent, Span, Telemetry, TelemetryOptions, Value};
+}
 
 /// The store behind a [`Tidegate`]: its traits, parameters, and the one in memory.
 ///

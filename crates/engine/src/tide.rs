@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tidegate_core::codes;
@@ -17,6 +17,7 @@ use tidegate_core::why::Why;
 use tidegate_store::letters::{Grant, reauthorize};
 use tidegate_store::params::{CancelJob, CancelReply, Enqueued, NewJob, Recovered};
 use tidegate_store::{MemoryStore, Store};
+use tidegate_telemetry::Telemetry;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -28,6 +29,8 @@ use crate::mint::Mint;
 use crate::span::duration;
 use crate::{Error, IntoSpan, Job, Result, Schedule};
 
+/// Longest time that the end waits for the last spans to be sent.
+const LAST_SPANS: Duration = Duration::from_secs(3);
 /// Shortest and longest time between two looks at a job that is waited for.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
@@ -64,6 +67,8 @@ struct Inner {
     registered: RwLock<HashMap<&'static str, KindName>>,
     /// Its gates, if it has any.
     gates: RwLock<Option<Arc<Keeper>>>,
+    /// Traces, if they are recorded.
+    telemetry: OnceLock<Telemetry>,
     /// Counts settled batches, so that whoever waits for a job looks again.
     settled: watch::Sender<u64>,
 }
@@ -109,7 +114,53 @@ impl Tidegate {
 
     pub(crate) fn with_parts(store: Arc<dyn Store>, clock: Clock, mint: Mint) -> Self {
         let (registered, gates, settled) = (RwLock::default(), RwLock::default(), watch::Sender::new(0));
-        Self { inner: Arc::new(Inner { store, clock, mint, registered, gates, settled }) }
+        let telemetry = OnceLock::new();
+        Self { inner: Arc::new(Inner { store, clock, mint, registered, gates, telemetry, settled }) }
+    }
+
+    /// Records traces from now on: of what this handle and its clones enqueue, and of what workers made from them run. Said once; a second
+    /// one changes nothing.
+    ///
+    /// ```
+    /// use tidegate::{Telemetry, TelemetryOptions, Tidegate};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tidegate::Result<()> {
+    /// let options = TelemetryOptions { service_name: "billing".into(), sample: 0.1, ..Default::default() };
+    /// # #[cfg(feature = "otlp")] {
+    /// let telemetry = Telemetry::otlp("http://127.0.0.1:4318", &options).map_err(std::io::Error::other).unwrap();
+    /// let tide = Tidegate::memory().with_telemetry(telemetry);
+    /// # }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_telemetry(self, telemetry: Telemetry) -> Self {
+        // The first one stays: spans of one program go one way.
+        let _ = self.inner.telemetry.set(telemetry);
+        self
+    }
+
+    /// The traces that this handle records, if it does: how many spans were sent and dropped.
+    ///
+    /// ```
+    /// assert!(tidegate::Tidegate::memory().telemetry().is_none());
+    /// ```
+    pub fn telemetry(&self) -> Option<&Telemetry> {
+        self.inner.telemetry.get()
+    }
+
+    /// Stores jobs, in a span for each if they are traced.
+    pub(crate) async fn store_jobs(&self, mut new: Vec<NewJob>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        let Some(telemetry) = self.telemetry() else { return Ok(self.store().enqueue(new, now).await?) };
+        let enqueueing = telemetry.enqueueing(&mut new, self.store().clock_ahead_ms());
+        let result = self.store().enqueue(new, now).await;
+        telemetry.enqueued(enqueueing, result.as_deref().map_err(|e| e.code.id));
+        Ok(result?)
+    }
+
+    /// Sends the spans that wait, for a moment: a collector that is away must not hold up the end.
+    pub(crate) async fn flush_traces(&self) {
+        if let Some(telemetry) = self.telemetry() {
+            telemetry.flush(LAST_SPANS).await;
+        }
     }
 
     /// The store: queues, parks, dead letters, searches and upkeep are its methods.
@@ -143,6 +194,7 @@ impl Tidegate {
     /// # }
     /// ```
     pub async fn close(&self) -> Result<()> {
+        self.flush_traces().await;
         Ok(self.store().close().await?)
     }
 
@@ -384,7 +436,7 @@ impl Tidegate {
             .map_err(|e| Error::new(codes::INVALID_PAYLOAD, e.to_string()))?;
         let now = self.now();
         let jobs = kinds.into_iter().map(|kind| NewJob::new(self.mint().job_id(now), kind, payload.clone()));
-        Ok(self.store().enqueue(jobs.collect(), now).await?)
+        self.store_jobs(jobs.collect(), now).await
     }
 
     /// A tenant has authorized again: its dead letters of category `PERMANENT_AUTH` run again as new jobs. Returns how many.

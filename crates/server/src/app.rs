@@ -7,6 +7,7 @@ use tidegate_core::codes::{self, Code, Fault};
 use tidegate_core::time::Timestamp;
 use tidegate_store::gates::Admissions;
 use tidegate_store::{Error, Store};
+use tidegate_telemetry::Telemetry;
 use tidegate_wire::Problem;
 use tokio::sync::{Semaphore, watch};
 
@@ -59,6 +60,8 @@ pub(crate) struct App {
     /// Time between two runs of the processor of dead letters.
     pub(crate) letters_every_ms: i64,
     pub(crate) watch: Watch,
+    /// Traces, if they are recorded.
+    pub(crate) telemetry: Option<Telemetry>,
 }
 
 impl App {

@@ -15,7 +15,9 @@ use tidegate_core::ids::{InvalidName, JobId};
 use tidegate_core::job::Job;
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
+use tidegate_core::trace::TraceParent;
 use tidegate_store::Store;
+use tidegate_store::params::{Enqueued, NewJob};
 use tidegate_wire::query::Query;
 use tidegate_wire::{PROBLEM_CONTENT_TYPE, Problem, read};
 use tokio::task::JoinSet;
@@ -105,6 +107,31 @@ impl Call {
             return Err(Problem::invalid(detail));
         }
         Ok(Some(key))
+    }
+
+    /// The trace that the request is part of. One that is malformed is ignored, as the standard asks for.
+    fn traceparent(&self) -> Option<TraceParent> {
+        let mut headers = self.parts.headers.get_all("traceparent").iter();
+        let header = headers.next()?;
+        // Which of several would be meant is not known.
+        headers.next().is_none().then_some(())?;
+        header.to_str().ok()?.parse().ok()
+    }
+
+    /// Stores jobs, as part of the trace of the request.
+    pub(crate) async fn enqueue(&self, mut new: Vec<NewJob>) -> Result<Vec<Enqueued>, Problem> {
+        if let Some(context) = self.traceparent() {
+            for job in new.iter_mut().filter(|job| job.trace.is_none()) {
+                job.trace = Some(context.to_string());
+            }
+        }
+        let Some(telemetry) = &self.app.telemetry else {
+            return self.done(self.store().enqueue(new, self.now).await);
+        };
+        let enqueueing = telemetry.enqueueing(&mut new, self.store().clock_ahead_ms());
+        let result = self.store().enqueue(new, self.now).await;
+        telemetry.enqueued(enqueueing, result.as_deref().map_err(|e| e.code.id));
+        self.done(result)
     }
 
     /// Refuses if the job is not there for the caller; looks only if the caller is restricted.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_gates::{Backend, GateSettings, GatesError};
+use tidegate_telemetry::Telemetry;
 
 use crate::Clock;
 use crate::alerts::AlertSettings;
@@ -33,6 +34,8 @@ pub struct ServerOptions {
     pub metrics_by_tenant: bool,
     /// Time between two runs of the processor of dead letters.
     pub letters_every: Duration,
+    /// Records traces.
+    pub telemetry: Option<Telemetry>,
 }
 
 impl Default for ServerOptions {
@@ -48,6 +51,7 @@ impl Default for ServerOptions {
             alerts: AlertSettings::default(),
             metrics_by_tenant: false,
             letters_every: Duration::from_millis(tidegate_core::letters::EVERY_MS.cast_unsigned()),
+            telemetry: None,
         }
     }
 }

@@ -67,6 +67,7 @@ impl Server {
             alerts,
             metrics_by_tenant,
             letters_every,
+            telemetry,
         } = options;
         store.feed().meter().by_tenant(metrics_by_tenant);
         if !bind.ip().is_loopback() && !KeyRing::default().known(&*store, clock.now()).await?.any() {
@@ -110,6 +111,7 @@ impl Server {
             watch: Watch::new(clock.now()),
             alerts: Arc::new(alerts),
             letters_every_ms: letters_every.as_millis().min(u128::from(u32::MAX)) as i64,
+            telemetry,
             clock,
             limits,
         });

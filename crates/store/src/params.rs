@@ -173,6 +173,8 @@ pub struct ClaimedJob {
     pub timeout_ms: i64,
     /// When it was enqueued.
     pub created_at: Timestamp,
+    /// Since when it could have run.
+    pub ready_at: Timestamp,
     /// Trace context.
     pub trace: Option<String>,
     /// The schedule that it is a run of.

@@ -139,8 +139,12 @@ pub struct ClaimedJob {
     pub timeout_ms: i64,
     /// When it was enqueued.
     pub created_at: Time,
-    /// Trace context.
-    pub trace: Option<String>,
+    /// Since when it could have run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<Time>,
+    /// Trace context (W3C), to go on with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
     /// How many jobs it waited for: `/v1/jobs/{id}/dependencies` has their results.
     #[serde(default)]
     pub dependencies: u32,
@@ -186,7 +190,8 @@ impl From<params::ClaimedJob> for ClaimedJob {
             attempt: job.attempt,
             timeout_ms: job.timeout_ms,
             created_at: job.created_at.into(),
-            trace: job.trace,
+            ready_at: Some(job.ready_at.into()),
+            traceparent: job.trace,
             dependencies: job.dependencies,
             schedule: job.schedule.map(RunOf::from),
         }
@@ -208,7 +213,8 @@ impl From<ClaimedJob> for params::ClaimedJob {
             attempt: job.attempt,
             timeout_ms: job.timeout_ms,
             created_at: job.created_at.into(),
-            trace: job.trace,
+            ready_at: job.ready_at.unwrap_or(job.created_at).into(),
+            trace: job.traceparent,
             dependencies: job.dependencies,
             schedule: job.schedule.map(Into::into),
         }

@@ -8,6 +8,7 @@ use tidegate_core::job::{self, OnDead, Priority, Review, State, Unique};
 use tidegate_core::limits;
 use tidegate_core::retry::RetryPolicy;
 use tidegate_core::time::Timestamp;
+use tidegate_core::trace::TraceParent;
 use tidegate_store::params;
 
 use crate::query::{Query, Writer};
@@ -69,9 +70,13 @@ pub struct EnqueueJob {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::Unique>))]
     pub unique: Option<Unique>,
-    /// Trace context to hand to the handler.
+    /// Trace context (W3C) to go on with; wins over the header of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trace: Option<String>,
+    #[cfg_attr(
+        feature = "openapi",
+        schema(example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    )]
+    pub traceparent: Option<String>,
     /// Jobs that it waits for: stored ones, or others of the same request by the ids that it gives them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
@@ -99,7 +104,7 @@ impl EnqueueJob {
             max_attempts: job.max_attempts,
             retry: job.retry,
             unique: job.unique,
-            trace: job.trace,
+            traceparent: job.trace,
             on_dead: (!job.after.is_empty()).then_some(job.on_dead),
             after: job.after,
         }
@@ -113,6 +118,8 @@ impl EnqueueJob {
     ) -> Result<params::NewJob, Problem> {
         let run_at = one_time(self.run_at, self.delay_ms, ("run_at", "delay_ms"), now)?;
         let payload = self.payload.checked(limits::MAX_PAYLOAD_BYTES, "/payload")?;
+        let trace = self.traceparent.map(|text| text.parse::<TraceParent>()).transpose();
+        let trace = trace.map_err(|e| Problem::invalid(e.to_string()).at("/traceparent"))?;
         Ok(params::NewJob {
             // An id from outside may have been used before, whatever its sender believes.
             id_may_exist: self.id.is_some(),
@@ -128,7 +135,7 @@ impl EnqueueJob {
             max_attempts: self.max_attempts,
             retry: self.retry,
             unique: self.unique,
-            trace: self.trace,
+            trace: trace.map(|t| t.to_string()),
             after: self.after,
             on_dead: self.on_dead.unwrap_or_default(),
         })

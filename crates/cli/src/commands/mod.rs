@@ -56,6 +56,10 @@ pub(crate) fn job_json(job: &Job) -> Result<JobJson<'_>> {
     if let Value::Object(map) = &mut facts {
         map.remove("payload");
         map.remove("result");
+        // By the name that it has everywhere outside of the store.
+        if let Some(context) = map.remove("trace") {
+            map.insert("traceparent".into(), context);
+        }
     }
     times_as_text(&mut facts);
     Ok(JobJson { facts, payload: raw(&job.payload)?, result: job.result.as_ref().map(raw).transpose()? })

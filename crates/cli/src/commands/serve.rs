@@ -23,6 +23,7 @@ use crate::error::{Failure, Result};
 use crate::job_log::{JobLog, JobLogArgs};
 use crate::output::{Output, print};
 use crate::parse;
+use crate::telemetry::{self, TelemetryArgs};
 
 /// Longest time that the end waits for the presence to be taken back.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -54,6 +55,8 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     log: JobLogArgs,
     #[command(flatten)]
+    telemetry: TelemetryArgs,
+    #[command(flatten)]
     at: super::gates::At,
 }
 
@@ -68,6 +71,7 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
     config.flag("server.registry", "--registry", args.registry.as_deref())?;
     config.flag("alerts.file", "--alerts-file", args.alerts_file.as_deref())?;
     args.log.over(&mut config)?;
+    args.telemetry.over(&mut config)?;
     let mut options = options(&config)?;
     if let Target::Remote(url) = data::target(&config)? {
         return Err(Failure::new(codes::INVALID_REQUEST, format!("{url} is a server already"))
@@ -81,6 +85,8 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
         options.gates = Some(ServerGates::new(backend, settings).await?);
     }
     let gates = options.gates.clone();
+    let traces = telemetry::start(&config)?;
+    options.telemetry.clone_from(&traces);
     let data = data::open_serving(&config, known).await?;
     let mut reload = match config.text("server.registry") {
         Some(file) => Some(reload::Reload::new(PathBuf::from(file), data.store.clone())?),
@@ -116,6 +122,7 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
         gates.backend.flush().await;
     }
     job_log.end().await;
+    telemetry::end(traces).await;
     data.close().await
 }
 

@@ -57,6 +57,9 @@ pub(crate) fn job_text(
     if let Some(run) = &job.schedule {
         line("schedule", format!("{}, planned {}", run.schedule, stamp(run.planned, now)));
     }
+    if let Some(trace) = &job.trace {
+        line("trace", clean(trace));
+    }
     if let Some(origin) = job.recovered_from {
         line("recovers", origin.to_string());
     }

@@ -108,6 +108,8 @@ impl Reader<'_> {
         let at = value.span().start;
         let text = match (setting.holds, value.get_ref()) {
             (Holds::Count(..), DeValue::Integer(n)) if n.radix() == 10 => n.as_str().replace('_', ""),
+            (Holds::Ratio, DeValue::Float(n)) => n.as_str().replace('_', ""),
+            (Holds::Ratio, DeValue::Integer(n)) if n.radix() == 10 => n.as_str().replace('_', ""),
             (Holds::Names, DeValue::Array(list)) => {
                 let names: Option<Vec<&str>> = list.iter().map(|v| v.get_ref().as_str()).collect();
                 match names {
@@ -115,7 +117,7 @@ impl Reader<'_> {
                     None => return self.problem(at, format!("`{}` should be a list of names", setting.key)),
                 }
             }
-            (Holds::Count(..) | Holds::Names, _) => {
+            (Holds::Count(..) | Holds::Ratio | Holds::Names, _) => {
                 let (is, should) = (value.get_ref().type_str(), setting.holds.expected());
                 return self.problem(at, format!("`{}` is {is}, it should be {should}", setting.key));
             }

@@ -222,7 +222,7 @@ impl Value {
         let text = self.text.as_deref()?;
         Some(match self.setting.holds {
             Holds::Secret => "•••".into(),
-            Holds::Store | Holds::Gates => without_password(text),
+            Holds::Store | Holds::Gates | Holds::Url => without_password(text),
             _ => text.to_owned(),
         })
     }

@@ -22,6 +22,10 @@ pub(crate) enum Holds {
     Count(u64, u64),
     /// A span such as `30s`, from this many milliseconds to that many.
     Span(i64, i64),
+    /// A URL that begins with `http://` or `https://`; a password in it is not shown.
+    Url,
+    /// A number from 0 to 1.
+    Ratio,
     /// One of these words.
     Word(&'static [&'static str]),
     /// Names, as a list in the file or separated by commas elsewhere.
@@ -220,6 +224,34 @@ pub(crate) const SETTINGS: &[Setting] = &[
         help: "address and port where `work` serves /metrics and /health; nowhere unless said",
     },
     Setting {
+        key: "telemetry.otlp_endpoint",
+        holds: Holds::Url,
+        default: None,
+        env: &["TIDEGATE_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"],
+        help: "collector of OpenTelemetry that `serve` and `work` send traces to (OTLP over HTTP); nowhere unless said",
+    },
+    Setting {
+        key: "telemetry.service_name",
+        holds: Holds::Text,
+        default: Some("tidegate"),
+        env: &["TIDEGATE_SERVICE_NAME", "OTEL_SERVICE_NAME"],
+        help: "service.name of the traces",
+    },
+    Setting {
+        key: "telemetry.sample",
+        holds: Holds::Ratio,
+        default: Some("1"),
+        env: &["TIDEGATE_TRACE_SAMPLE"],
+        help: "part of the traces that is recorded, from 0 to 1; where a job carries a context, that decides",
+    },
+    Setting {
+        key: "telemetry.tenants",
+        holds: Holds::Word(&["no", "yes"]),
+        default: Some("no"),
+        env: &["TIDEGATE_TRACE_TENANTS"],
+        help: "whether spans name the tenant",
+    },
+    Setting {
         key: "log.jobs",
         holds: Holds::Word(&["off", "json", "text"]),
         default: Some("off"),
@@ -267,6 +299,8 @@ impl Holds {
             Self::Span(from, to) => {
                 format!("a span such as \"30s\", from {} to {}", Millis(from), Millis(to))
             }
+            Self::Url => "a URL such as http://127.0.0.1:4318".into(),
+            Self::Ratio => "a number from 0 to 1".into(),
             Self::Word(words) => format!("one of {}", words.join(", ")),
             Self::Names => "a list of names".into(),
         }
@@ -294,6 +328,13 @@ impl Holds {
                 Ok(Millis(ms)) if (from..=to).contains(&ms) => Ok(()),
                 _ => refuse(),
             },
+            // It may hold a password.
+            Self::Url => tidegate_server::outgoing::Client::check(text)
+                .map_err(|_| format!("it is not {}", self.expected())),
+            Self::Ratio => match text.parse::<f64>() {
+                Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(()),
+                _ => refuse(),
+            },
             Self::Word(words) if words.contains(&text) => Ok(()),
             Self::Word(_) => refuse(),
         }
@@ -316,6 +357,9 @@ mod tests {
             assert_eq!(setting.default.map_or(Ok(()), |d| setting.holds.check(d)), Ok(()), "{}", setting.key);
             assert!(setting.key.split('.').count() <= 2 && !setting.help.is_empty());
         }
-        assert_eq!(sections().collect::<Vec<_>>(), ["gates", "alerts", "letters", "server", "worker", "log"]);
+        assert_eq!(
+            sections().collect::<Vec<_>>(),
+            ["gates", "alerts", "letters", "server", "worker", "telemetry", "log"]
+        );
     }
 }

@@ -18,4 +18,5 @@ mod refusals;
 mod registry;
 mod schedules;
 mod server;
+mod traces;
 mod work;

@@ -1,13 +1,16 @@
 //! Enqueue: what is stored, what is refused, and that a batch is one step.
 
 use tidegate_core::codes::{self, Fault};
+use tidegate_core::failure::Category;
 use tidegate_core::ids::Seq;
 use tidegate_core::job::{Priority, State};
 use tidegate_core::limits;
 use tidegate_core::schema::Schema;
-use tidegate_store::params::{EnqueueOutcome, JobQuery, NewJob};
+use tidegate_store::params::{EnqueueOutcome, JobQuery, NewJob, Settled};
 
 use crate::kit::{World, connector, group, job_id, json, kind, queue, refused, tenant};
+
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 pub async fn a_job_is_stored_with_what_its_kind_says(w: &mut World) {
     w.queue("other", |_| ()).await;
@@ -21,7 +24,7 @@ pub async fn a_job_is_stored_with_what_its_kind_says(w: &mut World) {
     let mut job = w.job();
     job.kind = kind("call");
     job.tenant = Some(tenant("acme"));
-    job.trace = Some("00-abc-def-01".into());
+    job.trace = Some(TRACE.into());
     job.payload = json(r#"{"order":7}"#);
     let id = w.add(job).await;
     let got = w.get(id).await;
@@ -32,7 +35,29 @@ pub async fn a_job_is_stored_with_what_its_kind_says(w: &mut World) {
     assert_eq!(got.payload.as_str(), r#"{"order":7}"#);
     assert_eq!((got.state, got.attempt), (State::Ready, 0));
     assert_eq!((got.created_at, got.run_at), (w.now, w.now));
-    assert_eq!(got.trace.as_deref(), Some("00-abc-def-01"));
+    assert_eq!(got.trace.as_deref(), Some(TRACE));
+}
+
+pub async fn a_trace_context_stays_with_its_job(w: &mut World) {
+    let mut job = w.job();
+    job.trace = Some(TRACE.into());
+    let id = w.add(job).await;
+    let mut waits = w.job();
+    waits.after = vec![id];
+    let waits = w.add(waits).await;
+    let first = w.claim_one().await;
+    assert_eq!((first.trace.as_deref(), first.ready_at), (Some(TRACE), w.now));
+    w.fail(&first, Category::TransientServer).await;
+    w.restart().await;
+    w.pass(60_000);
+    let again = w.claim_one().await;
+    assert_eq!((again.id, again.trace.as_deref(), again.attempt), (id, Some(TRACE), 2));
+    assert_eq!(w.fail(&again, Category::InvalidInput).await, Settled::Applied(State::Dead));
+    assert_eq!(w.get(waits).await.trace, None, "who waits for it has only what it was given");
+    let new_id = w.id();
+    let recovered = w.recover(id, new_id).await;
+    assert_eq!(w.get(recovered).await.trace.as_deref(), Some(TRACE), "it goes on with the same trace");
+    assert_eq!(w.claim_one().await.trace.as_deref(), Some(TRACE));
 }
 
 pub async fn a_job_can_differ_from_its_kind(w: &mut World) {

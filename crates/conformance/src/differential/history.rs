@@ -19,6 +19,7 @@ use crate::kit::{
 };
 
 const QUEUES: [&str; 3] = ["a", "b", "c"];
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const KINDS: [&str; 4] = ["k0", "k1", "k2", "unknown"];
 const SCHEDULES: [&str; 3] = ["nightly", "often", "once"];
 const GROUPS: [&str; 4] = ["x", "y", "z", ""];
@@ -204,7 +205,7 @@ impl History {
         job.timeout_ms = self.dice.one_in(20).then(|| self.dice.below(3) as i64 * 1_000);
         job.max_attempts = self.dice.one_in(10).then(|| self.dice.below(5) as u32);
         job.retry = self.dice.one_in(10).then(|| at_once(2));
-        job.trace = self.dice.one_in(10).then(|| "trace".into());
+        job.trace = self.dice.one_in(10).then(|| TRACE.into());
         if self.dice.one_in(4) {
             // Mostly of anybody's jobs, mostly of those that came just before; at times of one that is yet to come.
             job.tenant = job.tenant.filter(|_| self.dice.one_in(4));

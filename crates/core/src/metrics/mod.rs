@@ -120,6 +120,8 @@ metrics! {
     GATE_WAITING "tidegate_gate_waiting" Gauge Shared ["domain"] "Calls in line now";
     GATE_OBJECTIVE "tidegate_gate_objective" Gauge Shared ["domain", "objective"] "What `tidegate slo` measured, in the objective's unit";
     GATES_UP "tidegate_gates_up" Gauge Process [] "1 while the gates' backend decides, 0 while this process goes on alone";
+    SPANS_SENT "tidegate_spans_sent_total" Counter Process [] "Spans of traces that a collector took; only where traces are on";
+    SPANS_DROPPED "tidegate_spans_dropped_total" Counter Process [] "Spans that were given up: no room for them, or nobody took them";
     TOKEN_ATTEMPTS "token_refresh_attempts_total" Counter Process [] "S0's name: attempts to refresh a token";
     TOKEN_SUCCESS "token_refresh_success_rate" Gauge Process [] "S0's name: refreshes that went well over all that ended";
     TOKEN_DURATION "token_refresh_duration_seconds" Histogram Process [] "S0's name: from handed out to the outcome";

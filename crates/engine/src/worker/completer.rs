@@ -134,10 +134,13 @@ async fn flush(shared: &Shared, mut batch: Vec<Settlement>) {
 /// One write.
 async fn write(shared: &Shared, batch: Vec<Settlement>) -> tidegate_store::Result<()> {
     let kinds: Vec<Kind> = batch.iter().map(|s| Kind::of(&s.outcome)).collect();
-    let leases: Vec<_> = batch.iter().map(|s| s.ticket.lease).collect();
+    let tickets: Vec<_> = batch.iter().map(|s| s.ticket).collect();
     let settle = Settle { settlements: batch, now: shared.tide.now(), seed: shared.tide.mint().seed() };
     let replies = shared.tide.store().settle(settle).await?;
-    shared.ledger.settled(leases);
+    shared.ledger.settled(tickets.iter().map(|t| t.lease));
+    if let Some(runs) = &shared.runs {
+        runs.settled(tickets.into_iter().zip(replies.iter().copied().map(Some)));
+    }
     let mut report = shared.tally.change();
     for (kind, reply) in kinds.into_iter().zip(replies) {
         match (reply, kind) {
@@ -197,10 +200,11 @@ async fn one_by_one(shared: &Shared, batch: Vec<Settlement>) {
             settlement
         } else {
             let text = format!("the outcome was refused: {}", error.detail);
-            Settlement {
-                ticket,
-                outcome: Outcome::Fail(Failure::new(Category::LogicError, error.code.id, text)),
+            let outcome = Outcome::Fail(Failure::new(Category::LogicError, error.code.id, text));
+            if let Some(runs) = &shared.runs {
+                runs.ended(ticket, &outcome, shared.tide.store().clock_ahead_ms());
             }
+            Settlement { ticket, outcome }
         };
         Box::pin(flush(shared, vec![again])).await;
     }
@@ -216,5 +220,8 @@ fn give_up(shared: &Shared, batch: &[Settlement], error: &tidegate_store::Error)
         "outcomes are given up with their leases, their jobs will run again: {error}"
     );
     shared.ledger.settled(batch.iter().map(|s| s.ticket.lease));
+    if let Some(runs) = &shared.runs {
+        runs.settled(batch.iter().map(|s| (s.ticket, None)));
+    }
     shared.tally.change().unsettled += batch.len() as u64;
 }

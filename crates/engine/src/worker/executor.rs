@@ -100,7 +100,7 @@ enum End {
 
 /// Settles at once what needs no handler: a lost lease, a cancelled job, a kind without handler, a bad payload.
 fn admit(shared: &Shared, waiting: Waiting) -> Option<Run> {
-    let Waiting { job, lease, cancelled, .. } = waiting;
+    let Waiting { mut job, lease, cancelled, .. } = waiting;
     let ticket = job.ticket;
     if lease.is_lost() {
         shared.ledger.settled([ticket.lease]);
@@ -118,6 +118,9 @@ fn admit(shared: &Shared, waiting: Waiting) -> Option<Run> {
             .push(Settlement { ticket, outcome: Verdict::Snooze { until, reason, park: None, gate: None } });
         return None;
     };
+    if let Some(runs) = &shared.runs {
+        runs.begin(&mut job, shared.tide.store().clock_ahead_ms());
+    }
     let cx = Context::new(job, lease, shared.tide.now());
     // Reading a payload is the user's code too.
     let started = catch_unwind(AssertUnwindSafe(|| handler.start(cx.clone())));
@@ -201,7 +204,11 @@ fn settle(shared: &Shared, cx: &Context, end: Option<End>) {
         let end = end_of(&outcome, shared.tide.now());
         shared.gates.give_back(held.permit.clone(), gates::Outcome::of(end));
     }
-    shared.outbox.push(Settlement { ticket: cx.job().ticket, outcome });
+    let ticket = cx.job().ticket;
+    if let Some(runs) = &shared.runs {
+        runs.ended(ticket, &outcome, shared.tide.store().clock_ahead_ms());
+    }
+    shared.outbox.push(Settlement { ticket, outcome });
 }
 
 /// What an attempt comes to. A handler that was asked to stop and finished its work all the same has finished it; an

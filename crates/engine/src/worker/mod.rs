@@ -37,6 +37,7 @@ use tidegate_core::ids::{KindName, QueueName, WorkerId};
 use tidegate_core::letters::{EVERY_MS, EVERY_RANGE_MS};
 use tidegate_core::limits;
 use tidegate_core::registry::KindSettings;
+use tidegate_telemetry::Runs;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -129,6 +130,8 @@ pub(crate) struct Shared {
     memory: Guard,
     tally: Tally,
     phase: watch::Sender<Phase>,
+    /// Attempts in traces, if they are recorded.
+    runs: Option<Runs>,
     /// Somebody asked this worker to drain.
     drain_asked: watch::Sender<bool>,
 }
@@ -443,6 +446,7 @@ impl Worker {
             _ = drain_asked.wait_for(|asked| *asked) => None,
         };
         let late = shutdown::perform(&shared, crew, &mut producer, drain, &mut hurry).await?;
+        shared.tide.flush_traces().await;
         match ended.or(late) {
             Some(Err(e)) => Err(Error::new(codes::INTERNAL, format!("a part of the worker failed: {e}"))),
             Some(Ok(Err(error))) => Err(error),
@@ -454,6 +458,7 @@ impl Worker {
     async fn start(self, until_idle: bool) -> Result<Arc<Shared>> {
         let checked = check::handlers(&self).await?;
         let name = self.name.map_or_else(default_name, Ok)?;
+        let runs = self.tide.telemetry().map(|t| Runs::new(t.clone(), name.clone()));
         let memory = Guard::new(self.memory_limit, !self.tide.clock().is_virtual());
         memory.run_once();
         let gates = GateDesk::new(self.tide.clone(), self.gate_patience, self.lease_ms, self.concurrency);
@@ -480,6 +485,7 @@ impl Worker {
             memory,
             tally: Tally::default(),
             phase: watch::Sender::new(Phase::Working),
+            runs,
             drain_asked: watch::Sender::new(false),
         }))
     }

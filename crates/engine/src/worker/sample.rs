@@ -40,6 +40,7 @@ pub(crate) fn claimed_under(
         attempt: 1,
         timeout_ms: 1_000,
         created_at: Timestamp(0),
+        ready_at: Timestamp(0),
         trace: None,
         dependencies: 0,
         schedule: None,

@@ -10,6 +10,9 @@ use tidegate::{
     State, Timestamp, Unique, UniqueKey, UniqueScope, Worker, done,
 };
 
+/// A trace context.
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
 #[derive(Debug, Serialize, Deserialize, Job)]
 #[job(kind = "task", queue = "work")]
 struct Task {
@@ -42,7 +45,7 @@ async fn everything_the_builder_says_reaches_the_job() {
         .max_attempts(9)
         .retry(RetryPolicy::none())
         .unique("seven")
-        .trace("t-1")
+        .traceparent(TRACE)
         .await
         .unwrap();
     assert_eq!((job.id, job.outcome), (id, EnqueueOutcome::Created));
@@ -53,7 +56,7 @@ async fn everything_the_builder_says_reaches_the_job() {
     );
     assert_eq!((job.state, job.run_at), (State::Scheduled, testing::EPOCH.plus_ms(5_000)));
     assert_eq!((job.priority, job.timeout_ms, job.max_attempts), (Priority::Critical, 90_000, Some(9)));
-    assert_eq!((job.retry, job.trace.as_deref()), (Some(RetryPolicy::none()), Some("t-1")));
+    assert_eq!((job.retry, job.trace.as_deref()), (Some(RetryPolicy::none()), Some(TRACE)));
     assert_eq!((job.kind.as_str(), job.payload.as_str()), ("task", r#"{"n":7}"#));
     assert_eq!(job.unique.unwrap().scope, UniqueScope::PendingOrRunning);
 }
@@ -213,8 +216,8 @@ async fn bad_input_of_every_kind_is_refused_and_nothing_is_stored() {
     refused(&tide, "empty key", task().unique(""), codes::INVALID_NAME).await;
     refused(&tide, "long key", task().unique("k".repeat(513)), codes::INVALID_NAME).await;
     refused(&tide, "control in key", task().unique("a\0b"), codes::INVALID_NAME).await;
-    refused(&tide, "long trace", task().trace("t".repeat(2_000)), codes::INVALID_REQUEST).await;
-    refused(&tide, "control in trace", task().trace("a\nb"), codes::INVALID_REQUEST).await;
+    refused(&tide, "long trace", task().traceparent("t".repeat(2_000)), codes::INVALID_REQUEST).await;
+    refused(&tide, "control in trace", task().traceparent("a\nb"), codes::INVALID_REQUEST).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,7 +255,7 @@ async fn metacharacters_in_names_are_refused_and_in_free_text_harmless() {
     }
     refused(&tide, "no tenant", tide.enqueue(Task { n: 1 }).tenant(""), codes::INVALID_NAME).await;
     let key = "'; DROP TABLE jobs; -- % _ ../ \" \\ 🐟";
-    let job = tide.enqueue(Task { n: 1 }).unique(key).trace(key).await.unwrap();
+    let job = tide.enqueue(Task { n: 1 }).unique(key).await.unwrap();
     assert_eq!(tide.job(job.id).await.unwrap().unwrap().unique.unwrap().key.as_str(), key);
 }
 

@@ -12,6 +12,9 @@ use tidegate::{
     State, StopReason, Timestamp, Worker, done, done_with,
 };
 
+/// A trace context.
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
 #[derive(Debug, Serialize, Deserialize, Job)]
 #[job(kind = "task", timeout = "30s")]
 struct Task {
@@ -324,9 +327,9 @@ async fn a_cancelled_handler_that_does_not_listen_is_aborted() {
 #[tokio::test(start_paused = true)]
 async fn progress_and_log_are_seen_while_it_runs() {
     let tide = testing::tide();
-    let job = tide.enqueue(Task { n: 1 }).trace("00-abc-def-01").await.unwrap();
+    let job = tide.enqueue(Task { n: 1 }).traceparent(TRACE).await.unwrap();
     let handler = async |_: Task, cx: Context| {
-        assert_eq!(cx.trace(), Some("00-abc-def-01"));
+        assert_eq!(cx.traceparent(), Some(TRACE));
         cx.progress(0.5, "rendered").await?;
         for n in 0..150 {
             cx.log(format!("line {n} {}", "x".repeat(2_000))).await?;

@@ -13,5 +13,6 @@ mod readme;
 mod shutdown;
 mod signals;
 mod sqlite;
+mod traces;
 mod untyped;
 mod worker;

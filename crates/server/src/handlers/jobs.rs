@@ -36,7 +36,10 @@ const PAGE_TIME: Duration = Duration::from_millis(500);
     post, path = "/v1/jobs", tag = "jobs", operation_id = "enqueue",
     description = "Stores one job, or all jobs of an array, or none. Durable when answered. The same request with the same \
                    `Idempotency-Key` stores them once.",
-    params(("Idempotency-Key" = Option<String>, Header, description = "Up to 255 visible characters; within one API key")),
+    params(
+        ("Idempotency-Key" = Option<String>, Header, description = "Up to 255 visible characters; within one API key"),
+        ("traceparent" = Option<String>, Header, description = "W3C trace context of jobs that have none of their own; one that is malformed is ignored"),
+    ),
     request_body(content = crate::openapi::OneOrMany<EnqueueJob>, examples(
         ("one" = (value = json!({"kind": "invoice.send", "payload": {"order": 7}, "tenant": "acme"}))),
         ("many" = (value = json!([{"kind": "invoice.send", "payload": 1}, {"kind": "invoice.send", "payload": 2, "delay_ms": 5000}])))
@@ -67,7 +70,7 @@ pub(crate) async fn enqueue(call: Call) -> Answer {
         new.push(job.map_err(|p| if many { p.within(format!("/{place}")) } else { p })?);
     }
     check_ids(&call, &new).await?;
-    let enqueued = call.done(call.store().enqueue(new, call.now).await)?;
+    let enqueued = call.enqueue(new).await?;
     let any_new = enqueued.iter().any(|e| e.outcome == EnqueueOutcome::Created);
     let status = if any_new { StatusCode::CREATED } else { StatusCode::OK };
     let replies: Vec<Enqueued> = enqueued.into_iter().map(Enqueued::from).collect();

@@ -15,7 +15,10 @@ use crate::mint::idempotent_id;
     post, path = "/v1/events", tag = "events", operation_id = "publish",
     description = "Enqueues one job of every kind whose `on` names the event, in one commit: all of them or none. The same request with \
                    the same `Idempotency-Key` enqueues each kind once.",
-    params(("Idempotency-Key" = Option<String>, Header, description = "Up to 255 visible characters; within one API key")),
+    params(
+        ("Idempotency-Key" = Option<String>, Header, description = "Up to 255 visible characters; within one API key"),
+        ("traceparent" = Option<String>, Header, description = "W3C trace context of the jobs; one that is malformed is ignored"),
+    ),
     request_body(content = PublishRequest, example = json!({"event": "member.joined", "payload": {"member_id": 7}, "tenant": "acme"})),
     responses(
         (status = 201, description = "At least one new job", body = PublishReply),
@@ -47,14 +50,14 @@ pub(crate) async fn publish(call: Call) -> Answer {
             max_attempts: None,
             retry: None,
             unique: None,
-            trace: None,
+            traceparent: None,
             after: vec![],
             on_dead: None,
         };
         new.push(admit(&call, job, None)?);
     }
     check_ids(&call, &new).await?;
-    let enqueued = call.done(call.store().enqueue(new, call.now).await)?;
+    let enqueued = call.enqueue(new).await?;
     let any_new = enqueued.iter().any(|e| e.outcome == EnqueueOutcome::Created);
     let jobs = kinds.into_iter().zip(enqueued);
     let jobs = jobs.map(|(kind, e)| PublishedJob { kind, id: e.id, outcome: e.outcome }).collect();

@@ -54,6 +54,10 @@ pub(crate) async fn exposition(app: &App) -> String {
     if let Some(gates) = &facts.gates {
         out.value(&m::GATES_UP, &[], f64::from(u8::from(gates.is_ok())));
     }
+    if let Some(telemetry) = &app.telemetry {
+        out.value(&m::SPANS_SENT, &[], telemetry.sent() as f64);
+        out.value(&m::SPANS_DROPPED, &[], telemetry.dropped() as f64);
+    }
     tokens(&mut out, &series);
     out.finish()
 }

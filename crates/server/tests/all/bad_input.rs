@@ -106,7 +106,8 @@ async fn what_the_store_refuses_is_told(served: Served) {
         (json!({"kind": "mail", "timeout_ms": 0}), 422, "TG2005"),
         (json!({"kind": "mail", "max_attempts": 0}), 422, "TG2008"),
         (json!({"kind": "mail", "delay_ms": i64::MAX}), 422, "TG2005"),
-        (json!({"kind": "mail", "trace": "x".repeat(2_000)}), 400, "TG2009"),
+        (json!({"kind": "mail", "traceparent": "x".repeat(2_000)}), 400, "TG2009"),
+        (json!({"kind": "mail", "traceparent": "00-0-0-01"}), 400, "TG2009"),
         (json!({"kind": "mail", "unique": {"key": "k", "scope": {"period_ms": 0}}}), 422, "TG2005"),
     ] {
         assert_eq!(served.post("/v1/jobs", body.clone()).await.is(status).code(), code, "{body}");

@@ -6,10 +6,14 @@ use crate::common::{Ask, Served, over_stores};
 use hyper::Method;
 use serde_json::{Value, json};
 
+/// A trace context.
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
 over_stores! {
     one_job_or_many_are_enqueued,
     an_idempotency_key_stores_once,
     a_job_is_shown_with_everything,
+    the_trace_of_a_request_is_that_of_its_jobs,
     jobs_are_found_by_every_filter_and_page_by_page,
     waiting_for_a_job_ends_with_it,
     waiting_for_a_job_ends_with_its_time,
@@ -59,11 +63,36 @@ async fn an_idempotency_key_stores_once(served: Served) {
     assert_eq!(served.get("/v1/totals").await.is(200).json["ready"], 4);
 }
 
+async fn the_trace_of_a_request_is_that_of_its_jobs(served: Served) {
+    served.register().await;
+    let ask = |path: &str, header: &str, body: Value| {
+        Ask::new(Method::POST, path).json(&body).header("traceparent", header)
+    };
+    let own = TRACE.replace("00f067aa0ba902b7", "b7ad6b7169203331");
+    let jobs = json!([{"kind": "mail"}, {"kind": "mail", "traceparent": own}]);
+    let jobs = served.send(ask("/v1/jobs", TRACE, jobs)).await.is(201).json;
+    for (job, trace) in [(&jobs[0], TRACE), (&jobs[1], own.as_str())] {
+        let path = format!("/v1/jobs/{}", job["id"].as_str().unwrap());
+        assert_eq!(served.get(&path).await.is(200).json["traceparent"], trace);
+    }
+    for malformed in
+        ["", "00-1-2-01", &TRACE.to_uppercase(), &format!("{TRACE}-00"), &TRACE.replacen("00", "ff", 1)]
+    {
+        let job = served.send(ask("/v1/jobs", malformed, json!({"kind": "mail"}))).await.is(201).json;
+        let job = served.get(&format!("/v1/jobs/{}", job["id"].as_str().unwrap())).await.is(200).json;
+        assert_eq!(job.get("traceparent"), None, "{malformed:?} is ignored");
+        let body = json!([{"kind": "mail"}, {"kind": "mail", "traceparent": malformed}]);
+        let refused = served.send(ask("/v1/jobs", TRACE, body)).await.is(400);
+        assert_eq!((refused.code(), &refused.json["pointer"]), ("TG2009", &json!("/1/traceparent")));
+        assert!(refused.json["detail"].as_str().unwrap().contains("a traceparent is"), "{:#}", refused.json);
+    }
+}
+
 async fn a_job_is_shown_with_everything(served: Served) {
     served.register().await;
     let id = served
         .mail(json!({
-            "tenant": "acme", "group": "acme:eu", "priority": "low", "timeout_ms": 5000, "max_attempts": 7, "trace": "00-ab",
+            "tenant": "acme", "group": "acme:eu", "priority": "low", "timeout_ms": 5000, "max_attempts": 7, "traceparent": TRACE,
             "delay_ms": 60000, "unique": {"key": "k", "scope": {"period_ms": 1000}, "on_conflict": "hasten"},
             "retry": {"max_attempts": 2, "backoff": {"type": "fixed", "delay_ms": 10}, "jitter": "none"}
         }))
@@ -80,7 +109,7 @@ async fn a_job_is_shown_with_everything(served: Served) {
         ("scheduled_because", json!("delay")),
         ("timeout_ms", json!(5000)),
         ("max_attempts", json!(7)),
-        ("trace", json!("00-ab")),
+        ("traceparent", json!(TRACE)),
         ("unique", json!({"key": "k", "scope": {"period_ms": 1000}, "on_conflict": "hasten"})),
         ("attempt", json!(0)),
         ("payload", json!({"to": "ada"})),

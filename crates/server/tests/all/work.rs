@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+/// A trace context.
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
 over_stores! {
     a_job_is_enqueued_claimed_completed_and_seen,
     every_outcome_is_settled,
@@ -27,13 +30,13 @@ over_stores! {
 
 async fn a_job_is_enqueued_claimed_completed_and_seen(served: Served) {
     served.register().await;
-    let id = served.mail(json!({"tenant": "acme", "trace": "00-1", "priority": "high"})).await;
+    let id = served.mail(json!({"tenant": "acme", "traceparent": TRACE, "priority": "high"})).await;
     let claimed = served.claim(10).await;
     let job = &claimed["jobs"][0];
     assert_eq!((job["id"].as_str(), job["attempt"].as_u64()), (Some(id.as_str()), Some(1)));
     assert_eq!(job["payload"], json!({"to": "ada"}));
     assert_eq!((&job["tenant"], &job["group"]), (&json!("acme"), &json!("acme")));
-    assert_eq!((&job["trace"], &job["priority"]), (&json!("00-1"), &json!("high")));
+    assert_eq!((&job["traceparent"], &job["priority"]), (&json!(TRACE), &json!("high")));
     assert!(claimed["lease"]["id"].as_str().unwrap().starts_with("lease_"));
     let done = served
         .settle(json!({"ticket": job["ticket"], "outcome": "complete", "result": {"ok": [1, 2]}}))

@@ -204,6 +204,7 @@ impl<R: Rows> Machine<R> {
             attempt,
             timeout_ms: row.timeout_ms,
             created_at: row.created_at,
+            ready_at: picked.ready_at,
             dependencies: row.extra.as_ref().and_then(|e| e.flow).map_or(0, |flow| flow.total),
             trace: row.extra.as_mut().and_then(|e| e.trace.take()),
             schedule: row.extra.and_then(|e| e.schedule),

@@ -83,8 +83,9 @@ pub struct Job {
     /// The dead job it took the place of.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub recovered_from: Option<JobId>,
-    /// Trace context handed in with the enqueue.
-    pub trace: Option<String>,
+    /// Trace context (W3C): what came with the enqueue, or the span that was recorded of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
     /// The schedule that it is a run of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<RunOf>,
@@ -236,7 +237,7 @@ impl From<job::Job> for Job {
             finished_at: j.finished_at.map(Time),
             dead: j.dead.map(DeadLetter::from),
             recovered_from: j.recovered_from,
-            trace: j.trace,
+            traceparent: j.trace,
             schedule: j.schedule.map(RunOf::from),
             waits: j.waits.map(Into::into),
         }
@@ -274,7 +275,7 @@ impl From<Job> for job::Job {
             finished_at: j.finished_at.map(Into::into),
             dead: j.dead.map(Into::into),
             recovered_from: j.recovered_from,
-            trace: j.trace,
+            trace: j.traceparent,
             schedule: j.schedule.map(Into::into),
             waits: j.waits.map(Into::into),
         }

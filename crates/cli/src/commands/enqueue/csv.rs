@@ -17,7 +17,7 @@ use crate::error::{Failure, Result};
 use crate::parse;
 
 /// Columns about the job itself.
-const JOB: [&str; 17] = [
+const JOB: [&str; 18] = [
     "kind",
     "data",
     "queue",
@@ -35,6 +35,7 @@ const JOB: [&str; 17] = [
     "id",
     "after",
     "on_dead",
+    "traceparent",
 ];
 
 /// What a column is.
@@ -184,6 +185,7 @@ fn slot<'a>(spec: &'a mut Spec, field: &str) -> &'a mut Option<String> {
         "unique_while" => &mut spec.unique_while,
         "on_conflict" => &mut spec.on_conflict,
         "on_dead" => &mut spec.on_dead,
+        "traceparent" => &mut spec.traceparent,
         _ => &mut spec.id,
     }
 }

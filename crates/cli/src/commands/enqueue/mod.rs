@@ -13,6 +13,7 @@ use serde_json::json;
 use tidegate_core::codes;
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
+use tidegate_core::trace::TraceParent;
 use tidegate_core::why::grouped;
 use tidegate_store::params::{EnqueueOutcome, Enqueued, NewJob};
 
@@ -104,6 +105,9 @@ pub(crate) struct EnqueueArgs {
     /// If a job that it waits for ends dead or cancelled: fail, ignore or wait
     #[arg(long, value_name = "RULE", requires = "after", default_value = "fail", hide_default_value = true)]
     on_dead: String,
+    /// W3C trace context of the job; what TRACEPARENT in the environment says unless said
+    #[arg(long, value_name = "CONTEXT", conflicts_with = "from")]
+    traceparent: Option<String>,
 }
 
 /// Enqueues and prints the ids.
@@ -178,8 +182,14 @@ fn from_flags(args: EnqueueArgs, now: Timestamp) -> Result<NewJob> {
         id: args.id,
         on_dead: (!args.after.is_empty()).then_some(args.on_dead),
         after: args.after,
+        traceparent: args.traceparent.or_else(around),
     };
     spec.build(None, payload, || (parse::new_id(), false), now)
+}
+
+/// The trace that this command is part of, as its environment says. What is no context is nobody's business here.
+fn around() -> Option<String> {
+    std::env::var("TRACEPARENT").ok().filter(|text| text.parse::<TraceParent>().is_ok())
 }
 
 fn open(path: &str) -> Result<File> {

@@ -8,6 +8,7 @@ use tidegate_core::job::{OnConflict, Unique, UniqueScope};
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
 use tidegate_core::time::Timestamp;
+use tidegate_core::trace::TraceParent;
 use tidegate_store::params::NewJob;
 
 use crate::commands::queues::policy;
@@ -35,6 +36,7 @@ pub(super) struct Spec {
     pub(super) id: Option<String>,
     pub(super) after: Vec<String>,
     pub(super) on_dead: Option<String>,
+    pub(super) traceparent: Option<String>,
 }
 
 impl Spec {
@@ -66,6 +68,7 @@ impl Spec {
         job.unique = self.unique()?;
         job.after = self.after.iter().map(|id| parse::job_id(id)).collect::<Result<_>>()?;
         job.on_dead = self.on_dead.as_deref().map(parse::word).transpose()?.unwrap_or_default();
+        job.trace = self.traceparent.as_deref().map(trace).transpose()?;
         Ok(job)
     }
 
@@ -109,4 +112,9 @@ impl Spec {
         };
         Ok(Some(Unique { key: UniqueKey::new(key)?, scope, on_conflict }))
     }
+}
+
+fn trace(text: &str) -> Result<String> {
+    let context = text.parse::<TraceParent>();
+    Ok(context.map_err(|e| Failure::new(codes::INVALID_REQUEST, e.to_string()))?.to_string())
 }

@@ -95,6 +95,8 @@ impl Command {
             .env("TIDEGATE_PLANNED", cx.schedule().map_or_else(String::new, |run| run.planned.to_string()))
             .env("TIDEGATE_TENANT", cx.tenant().map_or("", |t| t.as_str()))
             .env("TIDEGATE_GROUP", cx.group().as_str())
+            .env_remove("TRACEPARENT")
+            .envs(cx.traceparent().map(|context| ("TRACEPARENT", context)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -42,7 +42,7 @@ impl Endpoint {
             ("tidegate-kind", cx.kind().to_string()),
         ];
         headers.extend(cx.tenant().map(|t| ("tidegate-tenant", t.to_string())));
-        headers.extend(cx.trace().map(|t| ("traceparent", t.to_owned())));
+        headers.extend(cx.traceparent().map(|t| ("traceparent", t.to_owned())));
         let request = Request {
             method: "POST",
             url: &self.url,

@@ -1,5 +1,6 @@
 //! `work --metrics`: a small server beside the worker that shows how it is, and nothing else.
 
+use tidegate::Telemetry;
 use tidegate_core::codes;
 use tidegate_server::{Server, ServerOptions, ServerRoles};
 use tokio::sync::oneshot;
@@ -16,7 +17,12 @@ pub(super) struct Metrics(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
 
 impl Metrics {
     /// Serves at the address that the settings name.
-    pub(super) async fn serve(config: &Config, data: &Data, output: &Output) -> Result<Self> {
+    pub(super) async fn serve(
+        config: &Config,
+        data: &Data,
+        telemetry: Option<Telemetry>,
+        output: &Output,
+    ) -> Result<Self> {
         let Some(at) = config.text("worker.metrics") else { return Ok(Self(None)) };
         if let Target::Remote(url) = &data.target {
             let detail = format!("what this worker does is counted by the server at {url}");
@@ -30,6 +36,7 @@ impl Metrics {
             bind: address(at)?,
             roles,
             metrics_by_tenant: by_tenant,
+            telemetry,
             ..ServerOptions::default()
         };
         let server = Server::bind(data.store.clone(), options).await?;

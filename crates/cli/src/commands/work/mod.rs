@@ -27,6 +27,7 @@ use crate::error::{Failure, Result};
 use crate::job_log::{JobLog, JobLogArgs};
 use crate::output::{Output, clean};
 use crate::parse;
+use crate::telemetry::{self, TelemetryArgs};
 
 /// Queue of a kind that is registered here.
 const DEFAULT_QUEUE: &str = "default";
@@ -87,6 +88,8 @@ pub(crate) struct WorkArgs {
     metrics: Option<String>,
     #[command(flatten)]
     log: JobLogArgs,
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
     #[command(flatten)]
     at: super::gates::At,
     /// No line for each job
@@ -197,6 +200,7 @@ pub(crate) async fn run(args: WorkArgs, config: &Config, output: &Output) -> Res
     config.flag("worker.name", "--name", args.name.as_deref())?;
     config.flag("worker.metrics", "--metrics", args.metrics.as_deref())?;
     args.log.over(&mut config)?;
+    args.telemetry.over(&mut config)?;
     let handler = Handler::of(&args, config.span_ms("worker.grace"))?;
     let mut queues: Vec<QueueName> = vec![];
     for name in args.queues.iter().map(String::as_str).chain(config.names("worker.queues")) {
@@ -211,16 +215,21 @@ pub(crate) async fn run(args: WorkArgs, config: &Config, output: &Output) -> Res
     let data = data::open_or_create(&config).await?;
     let connector = args.gate.as_deref().map(parse::name::<ConnectorName>).transpose()?;
     let kinds = kinds(&*data.store, &named, &queues, (timeout_ms, connector.as_ref())).await?;
-    let tide = gated(&data, &config, connector.as_ref()).await?;
+    let mut tide = gated(&data, &config, connector.as_ref()).await?;
+    let traces = telemetry::start(&config)?;
+    if let Some(traces) = &traces {
+        tide = tide.with_telemetry(traces.clone());
+    }
     let handling =
         Handling { handler, gate: connector.map(|c| (c, args.cost)), quiet: args.quiet || output.json };
     let worker = worker(&tide, &kinds, &queues, &Arc::new(handling), &config);
     output.note(&opening(&kinds, &config, &data.target.shown()));
     let job_log = JobLog::start(&config, &data.store);
-    let metrics = Metrics::serve(&config, &data, output).await?;
+    let metrics = Metrics::serve(&config, &data, traces.clone(), output).await?;
     let report = if args.until_idle { worker.run_until_idle().await } else { worker.run().await };
     metrics.end().await;
     job_log.end().await;
+    telemetry::end(traces).await;
     let report = report.map_err(|e| match e.code {
         codes::HANDLERS_MISSING => Failure::from(e).hint(
             "name those kinds too with --kind, or leave --kind out and name the --queue: then every kind in it is handled",

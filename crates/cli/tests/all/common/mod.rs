@@ -55,7 +55,7 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
         for (name, _) in std::env::vars_os() {
-            if name.to_str().is_some_and(|n| n.starts_with("TIDEGATE_")) {
+            if name.to_str().is_some_and(|n| n.starts_with("TIDEGATE_") || n.starts_with("OTEL_")) {
                 command.env_remove(name);
             }
         }
