@@ -193,7 +193,7 @@ async fn send(exporter: &dyn Exporter, batch: &[Span]) -> Result<u64, String> {
                 after
             }
             Err(_) => {
-                last = "there was no answer in time".to_owned();
+                last = String::from("there was no answer in time");
                 None
             }
         };

@@ -107,9 +107,10 @@ impl Reader<'_> {
     fn value(&mut self, setting: &'static Setting, value: &Spanned<DeValue<'_>>) {
         let at = value.span().start;
         let text = match (setting.holds, value.get_ref()) {
-            (Holds::Count(..), DeValue::Integer(n)) if n.radix() == 10 => n.as_str().replace('_', ""),
+            (Holds::Count(..) | Holds::Ratio, DeValue::Integer(n)) if n.radix() == 10 => {
+                n.as_str().replace('_', "")
+            }
             (Holds::Ratio, DeValue::Float(n)) => n.as_str().replace('_', ""),
-            (Holds::Ratio, DeValue::Integer(n)) if n.radix() == 10 => n.as_str().replace('_', ""),
             (Holds::Names, DeValue::Array(list)) => {
                 let names: Option<Vec<&str>> = list.iter().map(|v| v.get_ref().as_str()).collect();
                 match names {
