@@ -107,7 +107,7 @@ fn fields_are_the_same() {
     });
     let all = json!({
         "queue": "q", "policy": "standard", "concurrency": 1, "retention": {"count": 1, "age_ms": 1}, "schema": {}, "on": ["e"],
-        "failures": {"CODE": "LOGIC_ERROR"}, "alerts": ["a"], "schedule": {}, "managed": true,
+        "failures": {"CODE": "LOGIC_ERROR"}, "alerts": ["a"], "schedule": {}, "managed": true, "document": "d",
     });
     same_fields::<schema::KindSettings>(serde_json::from_value::<KindSettings>(all).unwrap());
     let all = json!({

@@ -241,8 +241,11 @@ impl Referee {
         if jobs.len() != reply.len() {
             return Err(Violation::Nonsense(format!("{} jobs, {} replies", jobs.len(), reply.len())));
         }
+        // Jobs that wait are made after those that do not, so one may have found the key of a later one held.
+        let mut pairs: Vec<_> = jobs.iter().zip(reply).collect();
+        pairs.sort_by_key(|(_, reply)| reply.outcome != EnqueueOutcome::Created);
         let mut made = vec![];
-        for (job, reply) in jobs.iter().zip(reply) {
+        for (job, reply) in pairs {
             match reply.outcome {
                 EnqueueOutcome::Created if reply.id != job.id || self.jobs.contains_key(&job.id) => {
                     return Err(Violation::Nonsense(format!(

@@ -92,7 +92,7 @@ async fn a_program_is_one_trace_from_its_caller_to_what_its_handlers_enqueue() {
 async fn a_job_without_a_context_has_the_trace_that_its_id_names() {
     let (tide, kept) = traced(1.0);
     let job = tide.enqueue(Next).await.unwrap();
-    let refused = tide.enqueue(Next).id(job.id).queue("nowhere").await;
+    let refused = tide.enqueue(First { secret: "another job".into() }).id(job.id).await;
     assert!(refused.is_err());
     tide.close().await.unwrap();
     let spans = kept.0.lock().unwrap();

@@ -13,7 +13,6 @@ fn statements_use_the_indexes_they_name() {
         (sql!("done/oldest"), "USING INDEX done_by_queue (queue=?)"),
         (sql!("done/oldest_dead"), "USING INDEX done_dead"),
         (sql!("letters/pending"), "USING INDEX done_pending (at>?)"),
-        (sql!("letters/causes"), "SEARCH done USING INDEX done_cause (cause>?)"),
         (sql!("search/finished"), "done_rare (state=? AND rowid<?)"),
         (sql!("delayed/due"), "USING PRIMARY KEY (run_at<?)"),
         (sql!("delayed/delete_upto"), "USING PRIMARY KEY ((run_at,seq)<(?,?))"),
@@ -31,6 +30,9 @@ fn statements_use_the_indexes_they_name() {
         assert!(plan.contains(expected), "{text}\n{plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{text}\n{plan}");
     }
+    // Causes are put in order by how many letters they have, which no index knows.
+    let plan = plan(&conn, sql!("letters/causes"));
+    assert!(plan.contains("SEARCH done USING INDEX done_cause (cause>?)"), "{plan}");
 }
 
 #[test]

@@ -23,8 +23,9 @@ pub(super) use crate::rows::End;
 use crate::rows::{BlockedRow, DoneRow, JobRow, Reads, Rows, StateRow, UntoldRow};
 use crate::{Error, Result};
 
-/// What a further level of a flow counts for, as if it had so many edges: it takes some ways to the rows, however few it has.
-const LEVEL: usize = 100;
+/// What a further level of a flow counts for, as if it had so many edges: it takes some ways to the rows, however few it has. Seven
+/// levels are a commit.
+const LEVEL: usize = limits::TELL_BATCH / 7 + 1;
 
 /// Some of the open dependencies that `why` names.
 const NAMED: usize = 3;

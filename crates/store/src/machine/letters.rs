@@ -1,6 +1,6 @@
 //! Dead letters: recover and resolve.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
@@ -23,24 +23,29 @@ impl<R: Rows> Machine<R> {
     /// Recovers dead letters as new jobs with a fresh attempt budget. Recovering one twice yields one job (J10).
     pub fn recover(&mut self, letters: Vec<Recover>, now: Timestamp) -> Result<Vec<Recovered>> {
         let now = self.tick(now)?;
-        self.check_recover(&letters, |_| false)?;
-        let mut dead = Vec::with_capacity(letters.len());
-        for letter in &letters {
-            dead.push(self.rows.find_job(letter.dead)?);
-        }
+        let mut found = self.check_recover(&letters, |_| false)?;
+        let dead: Vec<Option<Seq>> = found.iter().map(|letter| letter.as_ref().map(|l| l.seq)).collect();
+        let mut met: HashSet<JobId> = HashSet::with_capacity(letters.len());
         let mut replies: Vec<Option<Recovered>> = vec![None; letters.len()];
         for i in self.order_letters(&dead)? {
-            replies[i] = Some(self.recover_one(letters[i], &Recovery::ByHand, now)?);
+            // One that was met before is read again: it may have been recovered a moment ago.
+            let letter =
+                if met.insert(letters[i].dead) { found[i].take() } else { self.letter(letters[i].dead)? };
+            replies[i] = Some(match letter {
+                Some(letter) => self.recover_one(letter, letters[i].new_id, &Recovery::ByHand, now)?,
+                None => Recovered::NotDead,
+            });
         }
         Ok(replies.into_iter().flatten().collect())
     }
 
-    /// Checked before anything is stored: a refusal leaves nothing behind. `settled`: it is not going to be stored anew.
+    /// Checked before anything is stored: a refusal leaves nothing behind. `settled`: it is not going to be stored anew. The letters, as
+    /// far as the jobs are dead.
     pub(super) fn check_recover(
         &mut self,
         letters: &[Recover],
         settled: impl Fn(&Recover) -> bool,
-    ) -> Result<()> {
+    ) -> Result<Vec<Option<Letter>>> {
         if letters.is_empty() || letters.len() > limits::MAX_ENQUEUE_BATCH {
             let detail =
                 format!("{} letters; between 1 and {} are allowed", letters.len(), limits::MAX_ENQUEUE_BATCH);
@@ -51,13 +56,20 @@ impl<R: Rows> Machine<R> {
             return Err(Error::new(codes::INVALID_BATCH, "an id is meant for two recovered jobs"));
         }
         self.hint_recover(letters)?;
-        for letter in letters.iter().filter(|l| !settled(l)) {
-            let recovered = self.letter(letter.dead)?.and_then(|(_, _, l)| l.recovered_as);
-            if recovered.is_none() && self.rows.find_job(letter.new_id)?.is_some() {
-                return Err(Error::new(codes::DUPLICATE_ID, format!("job {} exists already", letter.new_id)));
+        let mut found = Vec::with_capacity(letters.len());
+        for recover in letters {
+            let letter = self.letter(recover.dead)?;
+            let recovered =
+                settled(recover) || letter.as_ref().is_some_and(|l| l.body.recovered_as.is_some());
+            if !recovered && self.rows.find_job(recover.new_id)?.is_some() {
+                return Err(Error::new(
+                    codes::DUPLICATE_ID,
+                    format!("job {} exists already", recover.new_id),
+                ));
             }
+            found.push(letter);
         }
-        Ok(())
+        Ok(found)
     }
 
     fn hint_recover(&mut self, letters: &[Recover]) -> Result<()> {
@@ -74,13 +86,12 @@ impl<R: Rows> Machine<R> {
 
     pub(super) fn recover_one(
         &mut self,
-        recover: Recover,
+        letter: Letter,
+        new_id: JobId,
         how: &Recovery<'_>,
         now: Timestamp,
     ) -> Result<Recovered> {
-        let Some((seq, died_at, mut letter)) = self.letter(recover.dead)? else {
-            return Ok(Recovered::NotDead);
-        };
+        let Letter { seq, died_at, body: mut letter } = letter;
         if let Some(id) = letter.recovered_as {
             return Ok(Recovered::Already(id));
         }
@@ -94,12 +105,12 @@ impl<R: Rows> Machine<R> {
             flow: flow.map(|flow| Flow { total: waiting.parents.len() as u32, ..flow }),
             // The key was freed when the job died; somebody else may hold it by now.
             unique: None,
-            recovered_from: Some(recover.dead),
+            recovered_from: Some(row.id),
             lineage: Some(lineage),
             ..row.extra.map(|e| *e).unwrap_or_default()
         };
         let row = JobRow {
-            id: recover.new_id,
+            id: new_id,
             lane,
             created_at: now,
             run_at: now,
@@ -116,12 +127,12 @@ impl<R: Rows> Machine<R> {
         self.link_up(new, waiting)?;
         self.hand_on(seq, new)?;
         if let Some(run) = row.extra.as_ref().and_then(|extra| extra.schedule.as_ref()) {
-            self.run_recovered(run, new, recover.new_id, now)?;
+            self.run_recovered(run, new, new_id, now)?;
         }
-        letter.recovered_as = Some(recover.new_id);
+        letter.recovered_as = Some(new_id);
         how.settle(&mut letter, now);
         self.rows.put_letter(seq, &letter)?;
-        Ok(Recovered::As(recover.new_id))
+        Ok(Recovered::As(new_id))
     }
 
     /// The lane of a job that is stored anew: its kind may have been given a limit since it was enqueued.
@@ -140,7 +151,7 @@ impl<R: Rows> Machine<R> {
     /// Settles a dead letter without running it again.
     pub fn resolve(&mut self, resolve: Resolve) -> Result<()> {
         let now = self.tick(resolve.now)?;
-        let Some((seq, _, mut letter)) = self.letter(resolve.id)? else {
+        let Some(Letter { seq, body: mut letter, .. }) = self.letter(resolve.id)? else {
             self.find(resolve.id)?;
             return Err(Error::new(codes::WRONG_STATE, format!("job {} is not dead", resolve.id)));
         };
@@ -160,11 +171,11 @@ impl<R: Rows> Machine<R> {
         self.rows.put_letter(seq, &letter)
     }
 
-    /// A dead letter by the id of its job, and when that died.
-    pub(super) fn letter(&mut self, id: JobId) -> Result<Option<(Seq, Timestamp, DeadLetter)>> {
+    /// A dead letter by the id of its job.
+    pub(super) fn letter(&mut self, id: JobId) -> Result<Option<Letter>> {
         let Some(seq) = self.rows.find_job(id)? else { return Ok(None) };
         let done = self.rows.done(seq)?.filter(|d| d.state == State::Dead);
-        Ok(done.and_then(|d| Some((seq, d.at, *d.letter?))))
+        Ok(done.and_then(|d| Some(Letter { seq, died_at: d.at, body: *d.letter? })))
     }
 
     /// A new letter of a job: what it died of in common with others, and what its line has been through.
@@ -178,6 +189,14 @@ impl<R: Rows> Machine<R> {
         let (name, _) = self.memory.names.kind(kind).ok_or_else(missing)?;
         Ok(letter.of_line(name, extra.and_then(|extra| extra.lineage)))
     }
+}
+
+/// A dead letter as it is stored.
+#[derive(Debug)]
+pub(super) struct Letter {
+    pub(super) seq: Seq,
+    pub(super) died_at: Timestamp,
+    pub(super) body: DeadLetter,
 }
 
 /// Who decided that a dead job runs again.

@@ -17,7 +17,7 @@ use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
 
 use super::hints::Need;
-use super::letters::Recovery;
+use super::letters::{Letter, Recovery};
 use super::{Change, Face, Machine};
 use crate::params::{
     CauseQuery, CauseView, Causes, NewJob, ProcessLetters, ProcessedLetters, Reauthorized, Recover, Recovered,
@@ -51,8 +51,8 @@ impl<R: Rows> Machine<R> {
         }
         let page = self.rows.pending_letters(round.and_then(|round| round.after), letters::PAGE)?;
         let mut done = ProcessedLetters::default();
-        for (seq, letter, action) in self.decide_page(&page, now, &mut done)? {
-            self.process_letter(seq, letter, action, now, &mut done)?;
+        for (letter, action) in self.decide_page(&page, now, &mut done)? {
+            self.process_letter(letter, action, now, &mut done)?;
         }
         let after = page.last().copied().filter(|_| page.len() == letters::PAGE);
         done.more = after.is_some();
@@ -69,7 +69,7 @@ impl<R: Rows> Machine<R> {
         page: &[(Timestamp, Seq)],
         now: Timestamp,
         done: &mut ProcessedLetters,
-    ) -> Result<Vec<(Seq, DeadLetter, Action)>> {
+    ) -> Result<Vec<(Letter, Action)>> {
         if R::PREFETCHES {
             self.hint(&Reads { done: page.iter().map(|(_, seq)| *seq).collect(), ..Reads::default() })?;
         }
@@ -81,10 +81,10 @@ impl<R: Rows> Machine<R> {
             if action == Action::Leave && letter.cause.is_some() {
                 done.left += 1;
             } else {
-                decided.push((seq, *letter, action));
+                decided.push((Letter { seq, died_at: at, body: *letter }, action));
             }
         }
-        let jobs: Vec<Seq> = decided.iter().map(|(seq, ..)| *seq).collect();
+        let jobs: Vec<Seq> = decided.iter().map(|(letter, _)| letter.seq).collect();
         self.hint_rows(jobs.iter().copied(), Need::Everything)?;
         self.hint_retries(&decided)?;
         self.hint_lines(jobs)?;
@@ -92,13 +92,13 @@ impl<R: Rows> Machine<R> {
     }
 
     /// Dead jobs are looked up by their ids, and so are the ids of those that take their places.
-    fn hint_retries(&mut self, decided: &[(Seq, DeadLetter, Action)]) -> Result<()> {
+    fn hint_retries(&mut self, decided: &[(Letter, Action)]) -> Result<()> {
         if !R::PREFETCHES {
             return Ok(());
         }
         let mut ids = vec![];
-        for (seq, ..) in decided.iter().filter(|(.., action)| *action == Action::Retry) {
-            let Some(row) = self.rows.job(*seq)? else { continue };
+        for (letter, _) in decided.iter().filter(|(_, action)| *action == Action::Retry) {
+            let Some(row) = self.rows.job(letter.seq)? else { continue };
             ids.extend([row.id, self.mint(row.id, "")]);
         }
         self.hint_look_ups(&LookUps { ids, keys: vec![] })
@@ -106,12 +106,12 @@ impl<R: Rows> Machine<R> {
 
     fn process_letter(
         &mut self,
-        seq: Seq,
-        mut letter: DeadLetter,
+        letter: Letter,
         action: Action,
         now: Timestamp,
         done: &mut ProcessedLetters,
     ) -> Result<()> {
+        let Letter { seq, died_at, body: mut letter } = letter;
         let (row, state) = self.row_and_state(seq)?;
         if letter.cause.is_none() {
             // A version before there were fingerprints made it.
@@ -121,13 +121,14 @@ impl<R: Rows> Machine<R> {
         }
         match action {
             Action::Retry if self.may_retry(&row, &state)? => {
-                let recover = Recover { dead: row.id, new_id: self.mint(row.id, "") };
-                if self.rows.find_job(recover.new_id)?.is_some() {
+                let new_id = self.mint(row.id, "");
+                if self.rows.find_job(new_id)?.is_some() {
                     // Somebody made a job under this id. A millisecond later it is another one.
                     done.left += 1;
                     return Ok(());
                 }
-                self.recover_one(recover, &Recovery::Automatic, now)?;
+                let letter = Letter { seq, died_at, body: letter };
+                self.recover_one(letter, new_id, &Recovery::Automatic, now)?;
                 done.retried += 1;
             }
             Action::Ask { again } => self.ask_tenant(seq, &row, &state, letter, again, now, done)?,
@@ -264,18 +265,19 @@ impl<R: Rows> Machine<R> {
         self.check_recover(&all, |l| l.new_id == l.dead)?;
         let mut replies = Vec::with_capacity(letters.len());
         for (recover, Reauthorized { new_id, .. }) in all.into_iter().zip(letters) {
-            let Some((seq, _, mut letter)) = self.letter(recover.dead)? else {
+            let Some(mut letter) = self.letter(recover.dead)? else {
                 replies.push(Recovered::NotDead);
                 continue;
             };
-            let waits = letter.review == Review::PendingReview && letter.category == Category::PermanentAuth;
-            replies.push(match (letter.recovered_as, new_id) {
+            let body = &mut letter.body;
+            let waits = body.review == Review::PendingReview && body.category == Category::PermanentAuth;
+            replies.push(match (body.recovered_as, new_id) {
                 (Some(id), _) => Recovered::Already(id),
                 (None, _) if !waits => Recovered::NotDead,
-                (None, Some(_)) => self.recover_one(recover, &Recovery::Reauthorized(by), now)?,
+                (None, Some(new_id)) => self.recover_one(letter, new_id, &Recovery::Reauthorized(by), now)?,
                 (None, None) => {
-                    Recovery::Reauthorized(by).settle(&mut letter, now);
-                    self.rows.put_letter(seq, &letter)?;
+                    Recovery::Reauthorized(by).settle(body, now);
+                    self.rows.put_letter(letter.seq, &letter.body)?;
                     Recovered::Resolved
                 }
             });
