@@ -100,6 +100,7 @@ impl Schema {
     }
 
     /// The schema as people may see it: without values of what is secret.
+    #[must_use]
     pub fn shown(&self) -> Self {
         if !self.has_secrets() {
             return self.clone();

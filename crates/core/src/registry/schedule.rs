@@ -61,6 +61,7 @@ impl ScheduleSpec {
     }
 
     /// As people may see it: without secrets of its payload.
+    #[must_use]
     pub fn shown(&self, schema: &Schema) -> Self {
         let mut shown = self.clone();
         if let Some(payload) = shown.0.get_mut("payload") {

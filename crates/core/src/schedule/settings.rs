@@ -133,6 +133,7 @@ impl ScheduleSettings {
     }
 
     /// The settings as people may see them, if the payload looks like this: without its secrets.
+    #[must_use]
     pub fn shown(&self, schema: &Schema) -> Self {
         let payload = self.payload.as_ref().map(|payload| schema.masked(payload));
         Self { payload, ..self.clone() }

@@ -58,7 +58,9 @@ impl<R: Rows> Machine<R> {
         wanted.resolve(&before);
         follow_policies(&there, &mut wanted, &before);
         let mut changes = differences(&there, &wanted, exactly);
-        changes.iter_mut().for_each(|change| hide(change, &there, &wanted));
+        for change in &mut changes {
+            hide(change, &there, &wanted);
+        }
         changes.extend(scheduled.differences.iter().cloned());
         let changed: BTreeSet<(String, String)> =
             changes.iter().map(|d| (d.what.clone(), d.name.clone())).collect();
