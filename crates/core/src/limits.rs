@@ -145,3 +145,5 @@ pub const MAX_SCHEMA_DEPTH: usize = 32;
 pub const MAX_SCHEMA_STEPS: u32 = 1_000_000;
 /// Misfits of a payload that are named.
 pub const MAX_MISFITS: usize = 8;
+/// Kinds that begin with this are the program's own.
+pub const RESERVED_KINDS: &str = "tidegate.";

@@ -261,7 +261,7 @@ impl KindSettings {
         if let (Some(new), Some(old)) = (&mut self.schedule, &old.schedule)
             && let (Some(new), Some(old)) = (new.0.get_mut("payload"), old.0.get("payload"))
         {
-            schema.revealed_payload(new, old);
+            schema.revealed_payload(new, old, self.schema.as_ref());
         }
         self.schema = self.schema.take().map(|new| new.revealed(schema));
     }

@@ -116,7 +116,8 @@ impl Schema {
         }
         let mut written = (*self.written).clone();
         hidden::put_back(&mut written, &hidden::shown(&old.written), &old.written);
-        Self::compile(&written).unwrap_or(self)
+        // What is not secret any more is not put back: it would be shown from then on.
+        Self::compile(&written).ok().filter(|revealed| revealed.shown() == self.shown()).unwrap_or(self)
     }
 
     /// Whether a secret is written as it is shown: only whoever knows the schema that was shown can put it back.
@@ -124,9 +125,13 @@ impl Schema {
         self.has_secrets() && hidden::is_hidden(&self.written)
     }
 
-    /// A payload with what was hidden when `old` was shown.
-    pub fn revealed_payload(&self, new: &mut Value, old: &Value) {
-        hidden::put_back(new, &self.masked(old), old);
+    /// A payload with what was hidden when `old` was shown, as far as it stays hidden under the schema of the new one.
+    pub fn revealed_payload(&self, new: &mut Value, old: &Value, under: Option<&Self>) {
+        let mut revealed = new.clone();
+        hidden::put_back(&mut revealed, &self.masked(old), old);
+        if under.is_some_and(|schema| schema.masked(&revealed) == schema.masked(new)) {
+            *new = revealed;
+        }
     }
 
     /// Whether any field is secret.

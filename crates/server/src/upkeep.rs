@@ -82,7 +82,7 @@ pub(crate) async fn letters(app: Arc<App>) {
                 pause
             }
             Err(error) => {
-                tracing::debug!(code = %error.code, "dead letters could not be looked at: {error}");
+                tracing::warn!(code = %error.code, "dead letters could not be looked at: {error}");
                 Pace::CALM
             }
         };

@@ -78,12 +78,16 @@ pub async fn reauthorize(
     mut mint: impl FnMut() -> Option<JobId> + Send,
     now: Timestamp,
 ) -> Result<Granted> {
-    let page = store.search(grant.query()).await?;
+    let mut page = store.search(grant.query()).await?;
+    // One search looks at so many letters and no more; those that waited may be older.
+    while let Some(cursor) = page.next.filter(|_| page.jobs.is_empty()) {
+        page = store.search(JobQuery { cursor: Some(cursor), ..grant.query() }).await?;
+    }
     let letters: Vec<Reauthorized> =
         page.jobs.iter().map(|job| Reauthorized { dead: job.id, new_id: mint() }).collect();
     let dead: Vec<JobId> = letters.iter().map(|letter| letter.dead).collect();
     let replies =
         if letters.is_empty() { vec![] } else { store.reauthorized(letters, by.to_owned(), now).await? };
-    let more = page.next.is_some() && !dead.is_empty();
+    let more = page.next.is_some();
     Ok(Granted { letters: dead.into_iter().zip(replies).collect(), more })
 }

@@ -71,7 +71,7 @@ pub struct EnqueueJob {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::Unique>))]
     pub unique: Option<Unique>,
     /// Trace context (W3C) to go on with; wins over the header of the request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "trace", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(
         feature = "openapi",
         schema(example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tidegate_core::failure::{Category, Failure};
 use tidegate_core::ids::{EventName, JobId};
-use tidegate_core::job::{Resolution, Review, State};
+use tidegate_core::job::{OnConflict, Resolution, Review, State, UniqueScope};
 use tidegate_core::letters::{EVERY_MS, PAGE, REAUTHORIZE_EVENT};
 use tidegate_core::retry::RetryPolicy;
 use tidegate_core::time::Timestamp;
@@ -137,6 +137,30 @@ pub async fn two_hundred_letters_end_as_the_rules_say(w: &mut World) {
         let again = process(w).await;
         let changed = again.retried + again.asked + again.reminded + again.abandoned;
         assert_eq!((changed, again.left), (0, 200 - retried - abandoned), "nothing more");
+    }
+}
+
+/// What somebody has enqueued again under its key, and the program's own jobs, are not run again by the processor.
+pub async fn what_was_enqueued_again_is_not_retried(w: &mut World) {
+    kinds(w).await;
+    w.kind("tidegate.test", "q", |k| k.retry = Some(at_once(2))).await;
+    let keyed = |id: JobId, key: &str| NewJob {
+        unique: Some(crate::kit::unique(key, UniqueScope::Pending, OnConflict::Keep)),
+        ..NewJob::new(id, kind("twice"), crate::kit::json("{}"))
+    };
+    let (first, second) = (w.id(), w.id());
+    for (id, key) in [(first, "a"), (second, "b")] {
+        w.add(keyed(id, key)).await;
+        kill(w, Category::TransientServer, "busy").await;
+    }
+    let own = add_dead(w, "tidegate.test", None, Category::TransientServer, "busy").await;
+    let again = w.id();
+    w.add(keyed(again, "a")).await;
+    let done = process(w).await;
+    assert_eq!((done.looked_at, done.retried, done.left), (3, 1, 2));
+    for (id, taken) in [(first, false), (second, true), (own, false)] {
+        let letter = w.get(id).await.dead.expect("a letter");
+        assert_eq!(letter.recovered_as.is_some(), taken, "{id}");
     }
 }
 

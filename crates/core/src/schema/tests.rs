@@ -242,6 +242,17 @@ fn a_schema_is_shown_without_its_secrets_and_can_be_written_again() {
     let other = schema(other).revealed(&whole);
     assert_eq!(other.written()["properties"]["pin"]["default"], 4711);
     assert_eq!(other.written()["properties"]["size"]["default"], "s");
+    // Whoever takes the mark away does not get to see what was hidden under it.
+    let mut bare = shown.written().clone();
+    bare["properties"]["pin"] = json!({"default": shown.written()["properties"]["pin"]["default"]});
+    let bare = schema(bare).revealed(&whole).written().to_string();
+    assert!(!bare.contains("4711"), "{bare}");
+    let (mut payload, old) = (whole.masked(&json!({"pin": 1234})), json!({"pin": 1234}));
+    let masked = payload.clone();
+    whole.revealed_payload(&mut payload, &old, Some(&schema(json!({"type": "object"}))));
+    assert_eq!(payload, masked);
+    whole.revealed_payload(&mut payload, &old, Some(&whole));
+    assert_eq!(payload, old);
     let bad = json!({"type": "object", "properties": {"pin": {"type": "integer", "x-secret": true, "default": "t0ken"}}});
     let problems = Schema::compile(&bad).unwrap_err();
     assert!(!format!("{problems:?}").contains("t0ken"), "{problems:?}");

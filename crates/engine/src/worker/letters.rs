@@ -24,7 +24,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         pause = match tend(&**tide.store(), shared.letters_every_ms, || tide.now()).await {
             Ok((_, pause)) => pause,
             Err(error) => {
-                tracing::debug!(code = %error.code, "dead letters could not be looked at: {error}");
+                tracing::warn!(code = %error.code, "dead letters could not be looked at: {error}");
                 CALM
             }
         };

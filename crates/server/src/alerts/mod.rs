@@ -40,7 +40,7 @@ pub const QUEUE: &str = "tidegate.internal";
 /// Kind of a telling.
 pub const KIND: &str = "tidegate.alert";
 /// Kinds that begin like this are the program's own: nobody else enqueues them.
-pub const RESERVED: &str = "tidegate.";
+pub const RESERVED: &str = tidegate_core::limits::RESERVED_KINDS;
 
 /// How long it is known that something was told.
 const TOLD_MS: i64 = 30 * 24 * 3_600_000;

@@ -52,10 +52,11 @@ impl<R: Rows> Machine<R> {
                     problems.push(Problem { path, what });
                 }
                 (Some(settings), there) => {
+                    // What either schema calls secret is hidden on both sides.
+                    let schemas = [self.schema_of(kind), wanted.kinds[kind].schema.as_ref()];
                     let shown = |settings: &ScheduleSettings| {
-                        let schema = wanted.kinds[kind].schema.as_ref();
-                        serde_json::to_value(schema.map_or_else(|| settings.clone(), |s| settings.shown(s)))
-                            .ok()
+                        let schemas = schemas.into_iter().flatten();
+                        serde_json::to_value(schemas.fold(settings.clone(), |s, schema| s.shown(schema))).ok()
                     };
                     let spec = ScheduleSpec { kind: kind.clone(), settings };
                     let active = there.map(|(_, s)| s).filter(|s| s.state.retired.is_none());

@@ -358,8 +358,12 @@ impl<R: Rows> Machine<R> {
                         nodes.push(node);
                     }
                 } else if let Some(kept) = self.rows.kept(parent)? {
-                    // Pruned, but its result is still to be seen.
-                    nodes.push(Node { id: kept.id, seq: Some(parent), end: End::of(kept.state) });
+                    // Pruned, but its result is still to be seen; maybe nobody has been told of its end yet.
+                    let untold = self.memory.untold.get(&parent).map(|untold| untold.end);
+                    if untold.is_none_or(|end| end == End::Completed) {
+                        let end = End::of(kept.state).filter(|_| untold.is_none());
+                        nodes.push(Node { id: kept.id, seq: Some(parent), end });
+                    }
                 }
             }
         }

@@ -96,12 +96,13 @@ impl<R: Rows> Machine<R> {
         if !R::PREFETCHES {
             return Ok(());
         }
-        let mut ids = vec![];
+        let (mut ids, mut keys) = (vec![], vec![]);
         for (letter, _) in decided.iter().filter(|(_, action)| *action == Action::Retry) {
             let Some(row) = self.rows.job(letter.seq)? else { continue };
             ids.extend([row.id, self.mint(row.id, "")]);
+            keys.extend(row.extra.and_then(|extra| extra.unique).map(|unique| (row.kind, unique.key)));
         }
-        self.hint_look_ups(&LookUps { ids, keys: vec![] })
+        self.hint_look_ups(&LookUps { ids, keys })
     }
 
     fn process_letter(
@@ -164,7 +165,18 @@ impl<R: Rows> Machine<R> {
     }
 
     /// Whether its policy allows that it runs again without a person (J22).
-    fn may_retry(&self, row: &JobRow, state: &StateRow) -> Result<bool> {
+    fn may_retry(&mut self, row: &JobRow, state: &StateRow) -> Result<bool> {
+        // A schedule's next run comes anyway, and an alert that was overtaken by later news must not be told.
+        let scheduled = row.extra.as_ref().is_some_and(|extra| extra.schedule.is_some());
+        if scheduled || self.kind_name(row)?.as_str().starts_with(limits::RESERVED_KINDS) {
+            return Ok(false);
+        }
+        // Somebody has enqueued the same again.
+        if let Some(key) = row.extra.as_ref().and_then(|extra| extra.unique.as_ref())
+            && self.rows.unique(row.kind, &key.key)?.is_some_and(|holder| holder.id != row.id)
+        {
+            return Ok(false);
+        }
         let missing = || Error::internal(format!("a name of job {} is missing", row.id));
         let names = &self.memory.names;
         let (_, kind) = names.kind(row.kind).ok_or_else(missing)?;

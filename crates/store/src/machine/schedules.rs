@@ -306,7 +306,7 @@ impl<R: Rows> Machine<R> {
         self.schema_of(&spec.kind).map_or_else(|| spec.settings.clone(), |schema| spec.settings.shown(schema))
     }
 
-    fn schema_of(&self, kind: &KindName) -> Option<&Schema> {
+    pub(super) fn schema_of(&self, kind: &KindName) -> Option<&Schema> {
         let names = &self.memory.names;
         names.kind(names.kind_id(kind)?)?.1.schema.as_ref()
     }
@@ -316,7 +316,7 @@ impl<R: Rows> Machine<R> {
         if let Some(schema) = self.schema_of(&old.kind).filter(|_| spec.kind == old.kind)
             && let (Some(new), Some(old)) = (&mut spec.settings.payload, &old.settings.payload)
         {
-            schema.revealed_payload(new, old);
+            schema.revealed_payload(new, old, Some(schema));
         }
     }
 }
