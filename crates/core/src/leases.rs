@@ -1,9 +1,10 @@
 //! Leases in memory: who runs what, until when. A lease covers a batch; fencing is per (lease, job).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::hash::KeyMap;
 use crate::ids::{JobId, LeaseId, ProcessId, Seq, WorkerId};
 use crate::lanes::{Exclusive, LaneId, SuspectRoom};
 use crate::time::Timestamp;
@@ -68,10 +69,10 @@ struct Process {
 /// All live leases.
 #[derive(Debug, Default)]
 pub struct Leases {
-    by_id: HashMap<LeaseId, Lease>,
+    by_id: KeyMap<LeaseId, Lease>,
     by_expiry: BTreeSet<(Timestamp, LeaseId)>,
     running: BTreeMap<Seq, Running>,
-    processes: HashMap<ProcessId, Process>,
+    processes: KeyMap<ProcessId, Process>,
 }
 
 impl Leases {

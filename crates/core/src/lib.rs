@@ -8,6 +8,7 @@ pub mod alerts;
 pub mod codes;
 pub mod failure;
 pub mod gates;
+pub mod hash;
 pub mod ids;
 pub mod job;
 pub mod lanes;

@@ -19,8 +19,10 @@ mod versions;
 use std::fs::OpenOptions;
 use std::io::Read as _;
 use std::path::Path;
+use std::rc::Rc;
 
 use rusqlite::Connection;
+use rusqlite::types::Value;
 use tidegate_core::ids::Seq;
 use tidegate_store::Result;
 use tidegate_store::rows::{DoneRow, JobRow};
@@ -132,4 +134,9 @@ impl SqliteRows {
         let mut statement = self.conn.prepare_cached(text).or_store()?;
         statement.query_row([], |row| Ok(LogSize { frames: row.get(1)?, copied: row.get(2)? })).or_store()
     }
+}
+
+/// A parameter that stands for many numbers: one statement for all of them.
+fn array(jobs: &[Seq]) -> Rc<Vec<Value>> {
+    Rc::new(jobs.iter().map(|seq| Value::Integer(seq.0)).collect())
 }

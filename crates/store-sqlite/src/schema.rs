@@ -65,6 +65,7 @@ pub(crate) fn open_writer(path: &Path, settings: WriterSettings) -> Result<Conne
     let mut conn = Connection::open_with_flags(path, flags).or_store()?;
     conn.busy_timeout(BUSY).or_store()?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    rusqlite::vtab::array::load_module(&conn).or_store()?;
     refuse_foreign(&conn)?;
     conn.pragma_update(None, "page_size", PAGE_BYTES).or_store()?;
     let mode: String =

@@ -326,8 +326,10 @@ impl FlowRows for MemoryRows {
         Ok(())
     }
 
-    fn unblock(&mut self, seq: Seq) -> Result<()> {
-        self.blocked.remove(&seq);
+    fn unblock(&mut self, jobs: &[Seq]) -> Result<()> {
+        for seq in jobs {
+            self.blocked.remove(seq);
+        }
         Ok(())
     }
 

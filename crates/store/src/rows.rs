@@ -21,7 +21,7 @@ pub use tidegate_core::schedule::RunOf;
 use tidegate_core::schedule::{ScheduleSpec, ScheduleState, TickEntry};
 use tidegate_core::time::Timestamp;
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// The part of a job that never changes while it lives.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,6 +109,19 @@ pub struct BlockedRow {
     pub on_dead: OnDead,
     /// Not before this time, once it waits for none.
     pub run_at: Option<Timestamp>,
+}
+
+/// A blocked job with what it takes to make it ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitingRow {
+    /// Its number.
+    pub seq: Seq,
+    /// What it waits for.
+    pub blocked: BlockedRow,
+    /// The lane in which it was enqueued.
+    pub lane: LaneId,
+    /// Whose it is.
+    pub tenant: Option<TenantNo>,
 }
 
 /// How a job that others wait for ended.
@@ -366,6 +379,14 @@ pub trait JobRows {
     fn insert_job(&mut self, seq: Seq, row: &JobRow) -> Result<()>;
     /// Reads a job.
     fn job(&mut self, seq: Seq) -> Result<Option<JobRow>>;
+    /// Reads some jobs, in the same order; those that are missing are left out.
+    fn jobs(&mut self, jobs: &[Seq]) -> Result<Vec<(Seq, JobRow)>> {
+        let mut rows = Vec::with_capacity(jobs.len());
+        for seq in jobs {
+            rows.extend(self.job(*seq)?.map(|row| (*seq, row)));
+        }
+        Ok(rows)
+    }
     /// Lane and tenant of a job, without its payload.
     fn head(&mut self, seq: Seq) -> Result<Option<(LaneId, Option<TenantNo>)>> {
         Ok(self.job(seq)?.map(|row| (row.lane, row.tenant)))
@@ -453,6 +474,14 @@ pub trait FlowRows {
     fn drop_edges(&mut self, parents: &[Seq], child: Seq) -> Result<()>;
     /// Who waits, or waited, for a job, in order.
     fn children(&mut self, parent: Seq) -> Result<Vec<Seq>>;
+    /// All edges from these jobs, parent and child, in the order of the parents.
+    fn edges_from(&mut self, parents: &[Seq]) -> Result<Vec<(Seq, Seq)>> {
+        let mut edges = vec![];
+        for parent in parents {
+            edges.extend(self.children(*parent)?.into_iter().map(|child| (*parent, child)));
+        }
+        Ok(edges)
+    }
     /// How many wait, or waited, for a job; where there are more than [`MAX_DEPENDENTS`](tidegate_core::limits::MAX_DEPENDENTS), that
     /// there are.
     fn count_children(&mut self, parent: Seq) -> Result<u32>;
@@ -465,8 +494,23 @@ pub trait FlowRows {
     fn blocked(&mut self, seq: Seq) -> Result<Option<BlockedRow>>;
     /// Writes a blocked job.
     fn put_blocked(&mut self, seq: Seq, row: &BlockedRow) -> Result<()>;
-    /// A job is not blocked any more.
-    fn unblock(&mut self, seq: Seq) -> Result<()>;
+    /// Those of these jobs that are blocked, in the same order, and where they belong.
+    fn waiting(&mut self, jobs: &[Seq]) -> Result<Vec<WaitingRow>>
+    where
+        Self: JobRows,
+    {
+        let mut waiting = vec![];
+        for seq in jobs {
+            if let Some(blocked) = self.blocked(*seq)? {
+                let missing = || Error::internal(format!("job {} is missing", seq.0));
+                let (lane, tenant) = self.head(*seq)?.ok_or_else(missing)?;
+                waiting.push(WaitingRow { seq: *seq, blocked, lane, tenant });
+            }
+        }
+        Ok(waiting)
+    }
+    /// These jobs are not blocked any more.
+    fn unblock(&mut self, jobs: &[Seq]) -> Result<()>;
     /// Keeps what others need to know of a job that is about to be deleted, and whose it was.
     fn keep(&mut self, seq: Seq, outcome: &Dependency, tenant: Option<&TenantId>) -> Result<()>;
     /// Forgets up to `limit` of what was kept of a tenant's jobs. Returns how many.

@@ -375,8 +375,8 @@ impl FlowRows for FarRows {
         shared.rows.put_blocked(seq, row)
     }
 
-    fn unblock(&mut self, seq: Seq) -> Result<()> {
-        self.write().rows.unblock(seq)
+    fn unblock(&mut self, jobs: &[Seq]) -> Result<()> {
+        self.write().rows.unblock(jobs)
     }
 
     fn keep(&mut self, seq: Seq, outcome: &Dependency, tenant: Option<&TenantId>) -> Result<()> {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::config::Part;
-use super::hash::KeyHasher;
 use super::units::{Micros, Points, SECOND};
+use crate::hash::KeyHasher;
 use crate::ids::{ConnectorName, InvalidName, JobId};
 
 /// Longest holder: a job's id and the number of its call, with room.
@@ -377,7 +377,7 @@ pub struct Observed {
 }
 
 /// Maps by keys that were hashed or are short, with a fixed and fast hash: keys come from authenticated callers.
-pub(super) type KeyMap<K, V> = std::collections::HashMap<K, V, std::hash::BuildHasherDefault<KeyHasher>>;
+pub(super) use crate::hash::KeyMap;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,6 @@ mod call;
 mod check;
 mod compiled;
 pub mod config;
-mod hash;
 mod level;
 mod line;
 mod operate;
@@ -32,13 +31,13 @@ mod window;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::hash::{KeyHasher, hash_bytes};
 pub use call::{
     Call, End, Failure, Holder, MAX_HOLDER_BYTES, Observed, Outcome, PARTS, PERMIT_LEASE, Target,
 };
 pub use check::InvalidGates;
 pub use compiled::Compiled;
 pub use config::{Gate, GateSet, Kind, Part, Unit};
-pub use hash::{KeyHasher, hash_bytes};
 pub use operate::{BreakerOrder, GateView, HolderView, PartitionView, ScopeView, WaiterView};
 pub use partition::Partition;
 pub use reply::{

@@ -11,10 +11,11 @@
 //!   scope is never closed while nothing of it runs or comes back.
 //! - Processes over the same rows tell each other, so it holds for all of them together. A restart begins anew with the parks.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::parks::scopes_of;
 use super::{LaneId, Lanes};
+use crate::hash::KeyMap;
 use crate::ids::Seq;
 use crate::job::ParkScope;
 use crate::time::Timestamp;
@@ -48,7 +49,7 @@ pub(super) struct Caution {
 /// Refused jobs that are back, because their time or their turn has come, and have not asked; until when that is waited for.
 #[derive(Debug, Default)]
 struct Back {
-    until: HashMap<Seq, Timestamp>,
+    until: KeyMap<Seq, Timestamp>,
     ends: BTreeSet<(Timestamp, Seq)>,
 }
 

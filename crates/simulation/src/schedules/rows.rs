@@ -309,8 +309,8 @@ impl FlowRows for SharedRows {
         self.lock().rows.put_blocked(seq, row)
     }
 
-    fn unblock(&mut self, seq: Seq) -> Result<()> {
-        self.lock().rows.unblock(seq)
+    fn unblock(&mut self, jobs: &[Seq]) -> Result<()> {
+        self.lock().rows.unblock(jobs)
     }
 
     fn keep(&mut self, seq: Seq, outcome: &Dependency, tenant: Option<&TenantId>) -> Result<()> {

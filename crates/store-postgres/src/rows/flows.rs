@@ -98,8 +98,8 @@ impl FlowRows for PgRows {
         Ok(())
     }
 
-    fn unblock(&mut self, seq: Seq) -> Result<()> {
-        self.gathered.blocked.insert(seq, None);
+    fn unblock(&mut self, jobs: &[Seq]) -> Result<()> {
+        self.gathered.blocked.extend(jobs.iter().map(|seq| (*seq, None)));
         Ok(())
     }
 

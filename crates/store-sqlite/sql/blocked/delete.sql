@@ -1,2 +1,2 @@
--- A job is not blocked any more. Params: seq. Index: primary key.
-DELETE FROM blocked WHERE seq = ?1
+-- These jobs are not blocked any more. Params: an array of seqs. Index: primary key.
+DELETE FROM blocked WHERE seq IN rarray(?1)

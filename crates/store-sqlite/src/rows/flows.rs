@@ -3,13 +3,14 @@
 use rusqlite::{OptionalExtension, Row, params};
 use tidegate_core::ids::{JobId, Seq, TenantId};
 use tidegate_core::job::{Dependency, OnDead};
+use tidegate_core::lanes::LaneId;
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 use tidegate_store::Result;
-use tidegate_store::rows::{BlockedRow, End, FlowRows, UntoldRow};
+use tidegate_store::rows::{BlockedRow, End, FlowRows, TenantNo, UntoldRow, WaitingRow};
 use uuid::Uuid;
 
-use super::{SqliteRows, sql};
+use super::{SqliteRows, array, sql};
 use crate::error::{OrStore, corrupt};
 
 impl FlowRows for SqliteRows {
@@ -32,6 +33,12 @@ impl FlowRows for SqliteRows {
 
     fn children(&mut self, parent: Seq) -> Result<Vec<Seq>> {
         self.numbers(sql!("edges/children"), parent)
+    }
+
+    fn edges_from(&mut self, parents: &[Seq]) -> Result<Vec<(Seq, Seq)>> {
+        let mut statement = self.conn.prepare_cached(sql!("edges/children_of")).or_store()?;
+        let read = |row: &Row<'_>| Ok((Seq(row.get(0)?), Seq(row.get(1)?)));
+        statement.query_map([array(parents)], read).and_then(Iterator::collect).or_store()
     }
 
     fn count_children(&mut self, parent: Seq) -> Result<u32> {
@@ -67,8 +74,26 @@ impl FlowRows for SqliteRows {
         Ok(())
     }
 
-    fn unblock(&mut self, seq: Seq) -> Result<()> {
-        self.run(sql!("blocked/delete"), &[seq.0])
+    fn waiting(&mut self, jobs: &[Seq]) -> Result<Vec<WaitingRow>> {
+        self.flush_jobs()?;
+        let mut statement = self.conn.prepare_cached(sql!("blocked/waiting")).or_store()?;
+        let mut rows = statement.query([array(jobs)]).or_store()?;
+        let mut waiting = Vec::with_capacity(jobs.len());
+        while let Some(row) = rows.next().or_store()? {
+            waiting.push(WaitingRow {
+                blocked: read_blocked(row)?,
+                seq: Seq(row.get(3).or_store()?),
+                lane: LaneId(row.get(4).or_store()?),
+                tenant: row.get::<_, Option<u32>>(5).or_store()?.map(TenantNo),
+            });
+        }
+        Ok(waiting)
+    }
+
+    fn unblock(&mut self, jobs: &[Seq]) -> Result<()> {
+        let mut statement = self.conn.prepare_cached(sql!("blocked/delete")).or_store()?;
+        statement.execute([array(jobs)]).or_store()?;
+        Ok(())
     }
 
     fn keep(&mut self, seq: Seq, outcome: &Dependency, tenant: Option<&TenantId>) -> Result<()> {

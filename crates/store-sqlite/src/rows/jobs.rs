@@ -10,7 +10,7 @@ use tidegate_store::rows::{JobRow, JobRows, KindId, Scanned, StateRow, TenantNo}
 use uuid::Uuid;
 
 use super::batch::LARGEST;
-use super::{SqliteRows, sql};
+use super::{SqliteRows, array, sql};
 use crate::error::{OrStore, corrupt};
 
 impl JobRows for SqliteRows {
@@ -24,6 +24,17 @@ impl JobRows for SqliteRows {
         let mut statement = self.conn.prepare_cached(sql!("jobs/get")).or_store()?;
         let mut rows = statement.query([seq.0]).or_store()?;
         rows.next().or_store()?.map(read_job).transpose()
+    }
+
+    fn jobs(&mut self, jobs: &[Seq]) -> Result<Vec<(Seq, JobRow)>> {
+        self.flush_jobs()?;
+        let mut statement = self.conn.prepare_cached(sql!("jobs/get_all")).or_store()?;
+        let mut rows = statement.query([array(jobs)]).or_store()?;
+        let mut found = Vec::with_capacity(jobs.len());
+        while let Some(row) = rows.next().or_store()? {
+            found.push((Seq(row.get(10).or_store()?), read_job(row)?));
+        }
+        Ok(found)
     }
 
     fn head(&mut self, seq: Seq) -> Result<Option<(LaneId, Option<TenantNo>)>> {

@@ -9,6 +9,7 @@ fn statements_use_the_indexes_they_name() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
     let conn = schema::open_reader(&dir.path().join("tidegate.db")).unwrap();
+    rusqlite::vtab::array::load_module(&conn).unwrap();
     for (text, expected) in [
         (sql!("done/oldest"), "USING INDEX done_by_queue (queue=?)"),
         (sql!("done/oldest_dead"), "USING INDEX done_dead"),
@@ -19,6 +20,10 @@ fn statements_use_the_indexes_they_name() {
         (sql!("delayed/next"), "SCAN delayed"),
         (sql!("uniques/expire"), "uniques_expiring (expires>? AND expires<?)"),
         (sql!("edges/children"), "USING PRIMARY KEY (parent=?)"),
+        (sql!("jobs/get_all"), "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)"),
+        (sql!("edges/children_of"), "SEARCH e USING PRIMARY KEY (parent=?)"),
+        (sql!("blocked/waiting"), "SEARCH b USING INTEGER PRIMARY KEY (rowid=?)"),
+        (sql!("blocked/delete"), "SEARCH blocked USING INTEGER PRIMARY KEY (rowid=?)"),
         (sql!("edges/count_of"), "USING PRIMARY KEY (parent=?)"),
         (sql!("edges/parents"), "edges_by_child (child=?)"),
         (sql!("search/blocked"), "USING INTEGER PRIMARY KEY (rowid<?)"),

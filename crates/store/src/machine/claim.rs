@@ -13,7 +13,7 @@ use super::hints::Need;
 use super::{Change, Draining, Face, Leased, LeasedJob, Machine};
 use crate::meter::SeenWhat;
 use crate::params::{Beat, Claim, Claimed, ClaimedJob, GrantedLease, Ticket};
-use crate::rows::{LeaseRow, Rows};
+use crate::rows::{JobRow, LeaseRow, Rows};
 use crate::{Error, Result};
 
 impl<R: Rows> Machine<R> {
@@ -129,8 +129,13 @@ impl<R: Rows> Machine<R> {
         self.hint_rows(picked.iter().map(|p| p.seq), Need::JobAndState)?;
         let mut handed = Vec::with_capacity(picked.len());
         let mut jobs = Vec::with_capacity(picked.len());
-        for p in picked {
-            let (job, leased) = self.claimed_job(*p, id)?;
+        let seqs: Vec<Seq> = picked.iter().map(|p| p.seq).collect();
+        let rows = self.rows.jobs(&seqs)?;
+        if rows.len() != picked.len() {
+            return Err(Error::internal("a job that is ready is missing"));
+        }
+        for (p, (_, row)) in picked.iter().zip(rows) {
+            let (job, leased) = self.claimed_job(*p, row, id)?;
             let face = Face {
                 id: leased.id,
                 queue: self.queue_of(p.lane)?,
@@ -164,9 +169,13 @@ impl<R: Rows> Machine<R> {
     }
 
     /// The job as the worker gets it, and as the lease holds it.
-    fn claimed_job(&mut self, picked: Picked, lease: LeaseId) -> Result<(ClaimedJob, LeasedJob)> {
-        let missing = || Error::internal(format!("job {} is missing", picked.seq.0));
-        let mut row = self.rows.job(picked.seq)?.ok_or_else(missing)?;
+    fn claimed_job(
+        &mut self,
+        picked: Picked,
+        mut row: JobRow,
+        lease: LeaseId,
+    ) -> Result<(ClaimedJob, LeasedJob)> {
+        let missing = || Error::internal(format!("a name of job {} is missing", picked.seq.0));
         let state = self.state_of(picked.seq)?;
         let attempt = state.failures + 1;
         let mut leased = LeasedJob {

@@ -185,7 +185,7 @@ impl<R: Rows> Machine<R> {
             return self.change(Change::Withdrawn(Place { seq, lane, tenant: row.tenant }));
         }
         if self.waits(seq)?.is_some() {
-            self.rows.unblock(seq)?;
+            self.rows.unblock(&[seq])?;
             return self.change(Change::Unwaited(Place { seq, lane, tenant: row.tenant }));
         }
         self.undelay(seq, state.run_at.unwrap_or(row.run_at))?;

@@ -7,8 +7,6 @@
 //! completions of a batch together, level by level where death goes on from one to the next. What is too much for one commit is
 //! kept (`untold`) and told by the next ones; to those who wait, and to whoever comes to wait meanwhile, it is not finished until then.
 
-use std::collections::BTreeMap;
-
 use tidegate_core::codes;
 use tidegate_core::failure::Category;
 use tidegate_core::ids::{JobId, Seq};
@@ -20,7 +18,7 @@ use tidegate_core::time::Timestamp;
 use super::{Change, Face, Machine, Place};
 use crate::params::Dependencies;
 pub(super) use crate::rows::End;
-use crate::rows::{BlockedRow, DoneRow, JobRow, Reads, Rows, StateRow, UntoldRow};
+use crate::rows::{BlockedRow, DoneRow, JobRow, Reads, Rows, StateRow, UntoldRow, WaitingRow};
 use crate::{Error, Result};
 
 /// What a further level of a flow counts for, as if it had so many edges: it takes some ways to the rows, however few it has. Seven
@@ -142,27 +140,33 @@ impl<R: Rows> Machine<R> {
     /// Tells all who wait for these.
     fn tell(&mut self, ended: &[Ended], now: Timestamp) -> Result<()> {
         let told = self.gather_told(ended)?;
-        self.hint_told(told.keys().copied())?;
-        let mut dying = vec![];
-        for (child, ends) in told {
-            // Whoever is not blocked any more has been cancelled or is dead.
-            let Some(mut row) = self.rows.blocked(child)? else { continue };
-            let verdict = |e: &&Ended| e.end.verdict(row.on_dead);
-            if let Some(cause) = ends.iter().find(|e| verdict(e) == Verdict::Fatal) {
-                dying.push((child, *cause));
+        let mut children: Vec<Seq> = told.iter().map(|(child, _)| *child).collect();
+        children.dedup();
+        self.hint_told(&children)?;
+        let (mut dying, mut free) = (vec![], vec![]);
+        let mut left = told.as_slice();
+        // Whoever is not blocked any more has been cancelled or is dead.
+        for mut child in self.rows.waiting(&children)? {
+            left = &left[left.partition_point(|(seq, _)| *seq < child.seq)..];
+            let ends = left.iter().take_while(|(seq, _)| *seq == child.seq).map(|(_, at)| &ended[*at]);
+            let verdict = |e: &&Ended| e.end.verdict(child.blocked.on_dead);
+            if let Some(cause) = ends.clone().find(|e| verdict(e) == Verdict::Fatal) {
+                dying.push((child.seq, *cause));
                 continue;
             }
-            let closed = ends.iter().filter(|e| verdict(e) == Verdict::Satisfied).count() as u32;
+            let closed = ends.filter(|e| verdict(e) == Verdict::Satisfied).count() as u32;
             if closed == 0 {
                 continue;
             }
-            row.open = row.open.checked_sub(closed).ok_or_else(|| miscounted(child))?;
-            if row.open == 0 {
-                self.release(child, row, now)?;
+            let open = child.blocked.open.checked_sub(closed).ok_or_else(|| miscounted(child.seq))?;
+            child.blocked.open = open;
+            if open == 0 {
+                free.push(child);
             } else {
-                self.rows.put_blocked(child, &row)?;
+                self.rows.put_blocked(child.seq, &child.blocked)?;
             }
         }
+        self.release(&free, now)?;
         self.hint_rows(dying.iter().map(|(seq, _)| *seq), super::hints::Need::JobAndState)?;
         for (child, cause) in dying {
             self.bury_blocked(child, cause.id, cause.end, now)?;
@@ -170,17 +174,22 @@ impl<R: Rows> Machine<R> {
         Ok(())
     }
 
-    /// Who waits for these, and how each of what it waits for has ended.
-    fn gather_told(&mut self, ended: &[Ended]) -> Result<BTreeMap<Seq, Vec<Ended>>> {
+    /// Who waits for these, in order, each with the place of what it waits for.
+    fn gather_told(&mut self, ended: &[Ended]) -> Result<Vec<(Seq, usize)>> {
+        let parents: Vec<Seq> = ended.iter().map(|e| e.seq).collect();
         if R::PREFETCHES {
-            let children = ended.iter().map(|e| e.seq).collect();
-            self.hint(&Reads { children, ..Reads::default() })?;
+            self.hint(&Reads { children: parents.clone(), ..Reads::default() })?;
         }
-        let mut told: BTreeMap<Seq, Vec<Ended>> = BTreeMap::new();
-        for one in ended {
-            for child in self.rows.children(one.seq)? {
-                told.entry(child).or_default().push(*one);
+        let (mut told, mut at) = (vec![], 0);
+        for (parent, child) in self.rows.edges_from(&parents)? {
+            // Edges come in the order of the parents.
+            while parents.get(at).is_some_and(|seq| *seq != parent) {
+                at += 1;
             }
+            told.push((child, at));
+        }
+        told.sort_unstable();
+        for one in ended {
             let untold = self.memory.untold.contains_key(&one.seq);
             if untold {
                 self.rows.told(one.seq)?;
@@ -192,34 +201,40 @@ impl<R: Rows> Machine<R> {
         Ok(told)
     }
 
-    fn hint_told(&mut self, children: impl Iterator<Item = Seq>) -> Result<()> {
+    fn hint_told(&mut self, children: &[Seq]) -> Result<()> {
         if !R::PREFETCHES {
             return Ok(());
         }
         let mut reads = Reads::default();
         for child in children {
-            self.add_reads(&mut reads, child, super::hints::Need::HeadAndState);
-            reads.blocked.push(child);
+            self.add_reads(&mut reads, *child, super::hints::Need::HeadAndState);
         }
+        reads.blocked.extend_from_slice(children);
         self.hint(&reads)
     }
 
-    /// A blocked job waits for nobody any more: it is ready, or scheduled if its time has not come.
-    fn release(&mut self, seq: Seq, row: BlockedRow, now: Timestamp) -> Result<()> {
-        let (home, tenant) = self.lane_and_tenant(seq)?;
-        let lane = self.state_of(seq)?.lane.unwrap_or(home);
-        let later = row.run_at.filter(|at| *at > now);
-        self.rows.unblock(seq)?;
-        if let Some(at) = later {
-            self.rows.delay(at, seq)?;
+    /// Blocked jobs wait for nobody any more: they are ready, or scheduled where their time has not come.
+    fn release(&mut self, free: &[WaitingRow], now: Timestamp) -> Result<()> {
+        if free.is_empty() {
+            return Ok(());
         }
-        self.change(Change::Unblocked { place: Place { seq, lane, tenant }, later })
+        let seqs: Vec<Seq> = free.iter().map(|child| child.seq).collect();
+        self.rows.unblock(&seqs)?;
+        for &WaitingRow { seq, blocked, lane, tenant } in free {
+            let lane = self.state_of(seq)?.lane.unwrap_or(lane);
+            let later = blocked.run_at.filter(|at| *at > now);
+            if let Some(at) = later {
+                self.rows.delay(at, seq)?;
+            }
+            self.change(Change::Unblocked { place: Place { seq, lane, tenant }, later })?;
+        }
+        Ok(())
     }
 
     /// A blocked job dies because of one that it waits for.
     pub(super) fn bury_blocked(&mut self, seq: Seq, parent: JobId, end: End, now: Timestamp) -> Result<()> {
         let (row, state) = self.row_and_state(seq)?;
-        self.rows.unblock(seq)?;
+        self.rows.unblock(&[seq])?;
         let lane = state.lane.unwrap_or(row.lane);
         self.change(Change::Unwaited(Place { seq, lane, tenant: row.tenant }))?;
         self.free_unique(seq)?;

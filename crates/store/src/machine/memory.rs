@@ -8,9 +8,10 @@ mod finished;
 mod jobs;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::ops::Deref;
 
+use tidegate_core::hash::{KeyMap, KeySet};
 use tidegate_core::ids::{Seq, TenantId};
 use tidegate_core::job::State;
 use tidegate_core::lanes::{Appetite, LaneId, LaneKey, Lanes, Picked, QueueId};
@@ -38,19 +39,19 @@ pub(super) struct Known {
     pub(super) names: NameBook,
     pub(super) timetable: Timetable,
     /// Jobs that have a state row.
-    pub(super) with_state: HashSet<Seq>,
-    pub(super) counts: HashMap<QueueId, Counts>,
-    pub(super) tenant_ready: HashMap<(QueueId, TenantNo), u64>,
+    pub(super) with_state: KeySet<Seq>,
+    pub(super) counts: KeyMap<QueueId, Counts>,
+    pub(super) tenant_ready: KeyMap<(QueueId, TenantNo), u64>,
     /// Stored jobs per lane and per tenant, finished ones included: what nobody uses is forgotten.
-    pub(super) lane_jobs: HashMap<LaneId, u64>,
-    pub(super) tenant_jobs: HashMap<TenantNo, u64>,
+    pub(super) lane_jobs: KeyMap<LaneId, u64>,
+    pub(super) tenant_jobs: KeyMap<TenantNo, u64>,
     /// Finished jobs of kinds with lanes of their own.
-    pub(super) finished: HashMap<KindId, Finished>,
+    pub(super) finished: KeyMap<KindId, Finished>,
     pub(super) next_seq: i64,
     pub(super) next_lease: i64,
     pub(super) next_due: Option<Timestamp>,
     /// Jobs that others wait for, not finished or with those yet to be told, with how many edges.
-    pub(super) dependents: HashMap<Seq, u32>,
+    pub(super) dependents: KeyMap<Seq, u32>,
     /// Jobs that have ended, of whom those who wait have yet to be told.
     pub(super) untold: BTreeMap<Seq, UntoldRow>,
     /// Edges in all: where there are none, nobody looks for any.
@@ -406,7 +407,7 @@ impl Memory {
 }
 
 /// One job less; nothing is left of the last one.
-fn take_one<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u64>, key: K) -> Result<()> {
+fn take_one<K: std::hash::Hash + Eq>(counts: &mut KeyMap<K, u64>, key: K) -> Result<()> {
     let Entry::Occupied(mut n) = counts.entry(key) else {
         return Err(torn("fewer jobs than none"));
     };

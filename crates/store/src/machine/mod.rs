@@ -43,9 +43,10 @@ mod upkeep;
 mod versions;
 mod view;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use tidegate_core::codes;
+use tidegate_core::hash::KeySet;
 use tidegate_core::ids::{JobId, ProcessId, QueueName, Seq};
 use tidegate_core::job::State;
 use tidegate_core::lanes::{Exclusive, LaneId, QueueId};
@@ -97,7 +98,7 @@ pub struct Machine<R> {
     due_left: bool,
     stale_refused: u64,
     /// Running jobs whose turn a gate has called meanwhile: what it refused them before no longer holds.
-    turned: HashSet<Seq>,
+    turned: KeySet<Seq>,
     /// Jobs that this operation has finished and that others wait for.
     ended: Vec<flows::Ended>,
     /// Processes that finish what they run so that a suspect can run alone.

@@ -1,8 +1,9 @@
 //! Rebuilding the memory from rows: at start, and after a failed commit.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tidegate_core::codes;
+use tidegate_core::hash::{KeyMap, KeySet};
 use tidegate_core::ids::{LeaseId, Seq};
 use tidegate_core::job::{State, UniqueScope};
 use tidegate_core::lanes::{Exclusive, Lanes, QueueId, Window};
@@ -30,16 +31,16 @@ impl<R: Rows> Machine<R> {
             leases: Leases::default(),
             names: NameBook::default(),
             timetable: Timetable::default(),
-            with_state: HashSet::new(),
-            counts: HashMap::new(),
-            tenant_ready: HashMap::new(),
-            lane_jobs: HashMap::new(),
-            tenant_jobs: HashMap::new(),
-            finished: HashMap::new(),
+            with_state: KeySet::default(),
+            counts: KeyMap::default(),
+            tenant_ready: KeyMap::default(),
+            lane_jobs: KeyMap::default(),
+            tenant_jobs: KeyMap::default(),
+            finished: KeyMap::default(),
             next_seq: reserved,
             next_lease,
             next_due,
-            dependents: HashMap::new(),
+            dependents: KeyMap::default(),
             untold: BTreeMap::new(),
             edges: 0,
         };
@@ -60,7 +61,7 @@ impl<R: Rows> Machine<R> {
             last_now: now,
             due_left: false,
             stale_refused: 0,
-            turned: HashSet::new(),
+            turned: KeySet::default(),
             ended: vec![],
             draining: HashMap::new(),
         })

@@ -1,6 +1,13 @@
-//! A fixed, fast hash for maps of short keys. Not for untrusted input: callers of gates are authenticated.
+//! A fixed, fast hash for maps of short keys. Not for untrusted input: numbers are given out by the store, and callers of gates are
+//! authenticated.
 
-use std::hash::Hasher;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// A map by a short key.
+pub type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
+/// A set of short keys.
+pub type KeySet<K> = HashSet<K, BuildHasherDefault<KeyHasher>>;
 
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -37,6 +44,14 @@ impl Hasher for KeyHasher {
 
     fn write_u64(&mut self, n: u64) {
         self.add(n);
+    }
+
+    fn write_i64(&mut self, n: i64) {
+        self.add(n.cast_unsigned());
+    }
+
+    fn write_u32(&mut self, n: u32) {
+        self.add(u64::from(n));
     }
 
     fn finish(&self) -> u64 {
