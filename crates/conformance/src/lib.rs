@@ -33,6 +33,7 @@ macro_rules! suite {
                 an_id_twice_in_a_batch_is_refused,
                 the_same_job_sent_again_is_kept,
                 the_same_job_is_kept_whatever_the_registry_says_by_now,
+                a_payload_that_only_begins_like_the_stored_one_is_another_job,
                 another_job_under_the_same_id_is_refused,
                 a_repeated_id_that_was_said_to_be_fresh_is_refused_and_harms_nothing,
                 recovering_under_an_id_that_is_taken_is_refused_and_harms_nothing,

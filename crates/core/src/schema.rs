@@ -23,7 +23,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use self::format::Format;
-pub use self::rewrite::may_have_become;
 use crate::limits;
 use crate::payload::Payload;
 

@@ -13,7 +13,7 @@ use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::leases::Lease;
 pub use tidegate_core::leases::{KindId, TenantNo};
 use tidegate_core::letters::{Cause, Lineage, Round};
-use tidegate_core::payload::Payload;
+use tidegate_core::payload::{Fingerprint, Payload};
 use tidegate_core::policies::Policies;
 use tidegate_core::registry::{KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::retry::RetryPolicy;
@@ -72,6 +72,9 @@ pub struct JobExtra {
     /// What the dead jobs that it took the place of have been through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lineage: Option<Lineage>,
+    /// Of the payload as it was sent, where defaults were filled in: what the same job is known again by, whatever becomes of the schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<Fingerprint>,
 }
 
 /// Internal number of a schedule.

@@ -107,6 +107,7 @@ impl<R: Rows> Machine<R> {
             unique: None,
             recovered_from: Some(row.id),
             lineage: Some(lineage),
+            sent: None,
             ..row.extra.map(|e| *e).unwrap_or_default()
         };
         let row = JobRow {
