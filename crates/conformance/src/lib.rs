@@ -280,6 +280,7 @@ macro_rules! suite {
                 nobody_authorizes_for_seven_days,
                 two_processors_at_once_do_each_letter_once,
                 a_run_comes_round_and_goes_on_where_it_stopped,
+                letters_that_too_many_wait_for_are_retried_in_portions,
                 letters_of_one_cause_are_one_row,
                 a_recovered_letter_keeps_its_kinds_limit,
                 a_successor_that_was_pruned_had_completed,

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use tidegate_core::failure::{Category, Failure};
 use tidegate_core::ids::{EventName, JobId};
-use tidegate_core::job::{OnConflict, Resolution, Review, State, UniqueScope};
+use tidegate_core::job::{OnConflict, OnDead, Resolution, Review, State, UniqueScope};
 use tidegate_core::letters::{EVERY_MS, PAGE, REAUTHORIZE_EVENT};
+use tidegate_core::limits::TELL_BATCH;
 use tidegate_core::retry::RetryPolicy;
 use tidegate_core::time::Timestamp;
 use tidegate_store::letters::{Grant, reauthorize};
@@ -299,6 +300,36 @@ pub async fn a_run_comes_round_and_goes_on_where_it_stopped(w: &mut World) {
     assert_eq!((over.looked_at, over.next_run), (0, rest.next_run));
     w.pass(8 * DAY);
     assert_eq!(process(w).await.abandoned, n);
+}
+
+/// What runs again takes along who waits for it: as many of a page as a commit is for, and the others with the next.
+pub async fn letters_that_too_many_wait_for_are_retried_in_portions(w: &mut World) {
+    kinds(w).await;
+    let parents = w.add_many(20, |_, job| job.kind = kind("twice")).await;
+    let children = TELL_BATCH / 20 + 1;
+    let mut waiting = vec![];
+    for _ in 0..children {
+        waiting.push(NewJob { after: parents.clone(), on_dead: OnDead::Wait, ..w.job() });
+    }
+    w.enqueue(waiting).await;
+    for _ in 0..2 {
+        for job in w.claim(20).await.jobs {
+            w.fail(&job, Category::TransientServer).await;
+        }
+    }
+    let step = ProcessLetters { every_ms: EVERY_MS, at_once: true, now: w.now };
+    let first = w.store().process_letters(step).await.expect("answered");
+    assert_eq!((first.looked_at, first.retried, first.more), (19, 19, true));
+    w.restart().await;
+    let second = w.store().process_letters(step).await.expect("answered");
+    assert_eq!((second.looked_at, second.retried, second.more), (1, 1, false));
+    let running = w.claim(50).await.jobs;
+    assert_eq!(running.len(), 20);
+    for job in running {
+        assert_eq!(w.view("q").await.blocked, children as u64, "all of them wait for all of them");
+        w.finish(&job).await;
+    }
+    assert_eq!(w.view("q").await.ready, children as u64);
 }
 
 pub async fn letters_of_one_cause_are_one_row(w: &mut World) {

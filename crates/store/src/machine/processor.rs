@@ -17,7 +17,7 @@ use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
 
 use super::hints::Need;
-use super::letters::{Letter, Recovery};
+use super::letters::{Letter, Lines, Recovery};
 use super::{Change, Face, Machine};
 use crate::params::{
     CauseQuery, CauseView, Causes, NewJob, ProcessLetters, ProcessedLetters, Reauthorized, Recover, Recovered,
@@ -51,10 +51,14 @@ impl<R: Rows> Machine<R> {
         }
         let page = self.rows.pending_letters(round.and_then(|round| round.after), letters::PAGE)?;
         let mut done = ProcessedLetters::default();
-        for (letter, action) in self.decide_page(&page, now, &mut done)? {
+        let decided = self.decide_page(&page, now)?;
+        // Those of the page that are too much for this commit are the first ones of the next.
+        let cut = decided.last().filter(|_| decided.len() < page.len());
+        let cut = cut.map(|(letter, _)| (letter.died_at, letter.seq));
+        let after = cut.or(page.last().copied().filter(|_| page.len() == letters::PAGE));
+        for (letter, action) in decided {
             self.process_letter(letter, action, now, &mut done)?;
         }
-        let after = page.last().copied().filter(|_| page.len() == letters::PAGE);
         done.more = after.is_some();
         let next = if done.more { round.map_or(now, |round| round.next) } else { now.plus_ms(every) };
         done.next_run = Some(next);
@@ -63,31 +67,36 @@ impl<R: Rows> Machine<R> {
         Ok(done)
     }
 
-    /// What may have to be done on this page, and rows fetched for that alone: most letters are left as they are.
-    fn decide_page(
-        &mut self,
-        page: &[(Timestamp, Seq)],
-        now: Timestamp,
-        done: &mut ProcessedLetters,
-    ) -> Result<Vec<(Letter, Action)>> {
+    /// What may have to be done on this page, as far as it is done in one commit, and rows fetched for that alone: most letters are left
+    /// as they are.
+    fn decide_page(&mut self, page: &[(Timestamp, Seq)], now: Timestamp) -> Result<Vec<(Letter, Action)>> {
         if R::PREFETCHES {
             self.hint(&Reads { done: page.iter().map(|(_, seq)| *seq).collect(), ..Reads::default() })?;
         }
-        let mut decided = vec![];
-        for &(at, seq) in page {
-            let Some(letter) = self.rows.done(seq)?.and_then(|done| done.letter) else { continue };
-            done.looked_at += 1;
-            let action = letters::decide(&letter, at, true, now);
-            if action == Action::Leave && letter.cause.is_some() {
-                done.left += 1;
-            } else {
-                decided.push((Letter { seq, died_at: at, body: *letter }, action));
+        let mut decided = Vec::with_capacity(page.len());
+        for &(died_at, seq) in page {
+            let letter = self.rows.done(seq)?.and_then(|done| done.letter);
+            let body = *letter.ok_or_else(|| Error::internal(format!("letter {} is missing", seq.0)))?;
+            let action = letters::decide(&body, died_at, true, now);
+            decided.push((Letter { seq, died_at, body }, action));
+        }
+        let touched = decided.iter().filter(|(letter, action)| !is_left(letter, *action));
+        let touched: Vec<Seq> = touched.map(|(letter, _)| letter.seq).collect();
+        self.hint_rows(touched.into_iter(), Need::Everything)?;
+        self.hint_retries(&decided)?;
+        let mut retried = vec![];
+        for (letter, _) in decided.iter().filter(|(_, action)| *action == Action::Retry) {
+            let (row, state) = self.row_and_state(letter.seq)?;
+            if self.may_retry(&row, &state)? {
+                retried.push(letter.seq);
             }
         }
-        let jobs: Vec<Seq> = decided.iter().map(|(letter, _)| letter.seq).collect();
-        self.hint_rows(jobs.iter().copied(), Need::Everything)?;
-        self.hint_retries(&decided)?;
-        self.hint_lines(jobs)?;
+        let now_retried = self.lines_of_a_commit(&retried)?;
+        if let Some(next) = retried.get(now_retried) {
+            let at = decided.iter().position(|(letter, _)| letter.seq == *next);
+            decided.truncate(at.unwrap_or(decided.len()));
+        }
+        self.hint_lines(&retried[..now_retried])?;
         Ok(decided)
     }
 
@@ -112,6 +121,11 @@ impl<R: Rows> Machine<R> {
         now: Timestamp,
         done: &mut ProcessedLetters,
     ) -> Result<()> {
+        done.looked_at += 1;
+        if is_left(&letter, action) {
+            done.left += 1;
+            return Ok(());
+        }
         let Letter { seq, died_at, body: mut letter } = letter;
         let (row, state) = self.row_and_state(seq)?;
         if letter.cause.is_none() {
@@ -274,19 +288,25 @@ impl<R: Rows> Machine<R> {
         let now = self.tick(now)?;
         let recover = |l: &Reauthorized| Recover { dead: l.dead, new_id: l.new_id.unwrap_or(l.dead) };
         let all: Vec<Recover> = letters.iter().map(recover).collect();
-        self.check_recover(&all, |l| l.new_id == l.dead)?;
+        let found = self.check_recover(&all, |l| l.new_id == l.dead)?;
+        let dead = found.into_iter().zip(&letters).filter(|(_, l)| l.new_id.is_some());
+        let dead = dead.filter_map(|(letter, _)| letter.filter(waits_for_grant)).map(|letter| letter.seq);
+        let mut lines = Lines::new(dead.collect());
         let mut replies = Vec::with_capacity(letters.len());
         for (recover, Reauthorized { new_id, .. }) in all.into_iter().zip(letters) {
             let Some(mut letter) = self.letter(recover.dead)? else {
                 replies.push(Recovered::NotDead);
                 continue;
             };
+            let waits = waits_for_grant(&letter);
             let body = &mut letter.body;
-            let waits = body.review == Review::PendingReview && body.category == Category::PermanentAuth;
             replies.push(match (body.recovered_as, new_id) {
                 (Some(id), _) => Recovered::Already(id),
                 (None, _) if !waits => Recovered::NotDead,
-                (None, Some(new_id)) => self.recover_one(letter, new_id, &Recovery::Reauthorized(by), now)?,
+                (None, Some(new_id)) => {
+                    self.next_line(&mut lines)?;
+                    self.recover_one(letter, new_id, &Recovery::Reauthorized(by), now)?
+                }
                 (None, None) => {
                     Recovery::Reauthorized(by).settle(body, now);
                     self.rows.put_letter(letter.seq, &letter.body)?;
@@ -358,6 +378,16 @@ impl Recovery<'_> {
         letter.resolved_by = by.map(|by| tidegate_core::failure::cut(by.to_owned(), limits::MAX_NAME_BYTES));
         letter.resolved_at = Some(now);
     }
+}
+
+fn waits_for_grant(letter: &Letter) -> bool {
+    let body = &letter.body;
+    body.review == Review::PendingReview && body.category == Category::PermanentAuth
+}
+
+/// Whether nothing is done with a letter, not even to give it the fingerprint that a version before there were any did not.
+fn is_left(letter: &Letter, action: Action) -> bool {
+    action == Action::Leave && letter.body.cause.is_some()
 }
 
 /// Whether a finished job is a letter that waits for review: what the rows' index of such letters holds.
