@@ -277,6 +277,7 @@ macro_rules! suite {
                 what_was_enqueued_again_is_not_retried,
                 a_line_of_recoveries_is_retried_three_times,
                 a_tenant_is_asked_once_reminded_daily_and_heard,
+                a_tenant_that_authorized_is_asked_anew_on_the_same_day,
                 nobody_authorizes_for_seven_days,
                 two_processors_at_once_do_each_letter_once,
                 a_run_comes_round_and_goes_on_where_it_stopped,

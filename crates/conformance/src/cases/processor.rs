@@ -244,6 +244,39 @@ pub async fn a_tenant_is_asked_once_reminded_daily_and_heard(w: &mut World) {
     assert_eq!((letter.review, letter.recovered_as), (Review::AutoResolved, None));
 }
 
+/// A grant that is revoked on the day it was given is a new reason to ask.
+pub async fn a_tenant_that_authorized_is_asked_anew_on_the_same_day(w: &mut World) {
+    w.queue("mail", |_| ()).await;
+    let event = EventName::new(REAUTHORIZE_EVENT).expect("a name");
+    w.kind("ask", "mail", |k| k.on = vec![event]).await;
+    w.kind("call", "q", |k| k.connector = Some(connector("shopify"))).await;
+    let auth = Category::PermanentAuth;
+    let asked = async |w: &World| {
+        let done = process(w).await;
+        let mail = w.claim_with(w.claim_on(&["mail"], 10)).await.jobs;
+        for job in &mail {
+            w.finish(job).await;
+        }
+        (done.asked, mail.len())
+    };
+    let first = add_dead(w, "call", Some("acme"), auth, "revoked").await;
+    assert_eq!(asked(w).await, (1, 1));
+    w.pass(HOUR);
+    let again = vec![Reauthorized { dead: first, new_id: Some(w.id()) }];
+    let reply = w.store().reauthorized(again, "tokens".into(), w.now).await.expect("answered");
+    assert!(matches!(reply[..], [Recovered::As(_)]), "{reply:?}");
+    w.restart().await;
+    let second = kill(w, auth, "revoked again").await;
+    assert_eq!(asked(w).await, (1, 1), "it runs again, and dies of the same on the same day");
+    add_dead(w, "call", Some("acme"), auth, "revoked").await;
+    assert_eq!(asked(w).await, (1, 0), "another letter is no reason to ask twice a day");
+    let settled = vec![Reauthorized { dead: second, new_id: None }];
+    let reply = w.store().reauthorized(settled, "tokens".into(), w.now).await.expect("answered");
+    assert_eq!(reply, [Recovered::Resolved]);
+    add_dead(w, "call", Some("acme"), auth, "revoked").await;
+    assert_eq!(asked(w).await, (1, 1), "settled and not run again");
+}
+
 pub async fn nobody_authorizes_for_seven_days(w: &mut World) {
     let id = add_dead(w, "k", Some("acme"), Category::PermanentAuth, "revoked").await;
     let mut asked = vec![];

@@ -4,10 +4,11 @@
 //! died has not looked at is looked at by the next one. A letter that was decided is not decided again: what is decided is in it.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use tidegate_core::codes;
 use tidegate_core::failure::Category;
-use tidegate_core::ids::{ConnectorName, JobId, KindName, Seq, TenantId, UniqueKey};
+use tidegate_core::ids::{ConnectorName, EventName, JobId, KindName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, OnConflict, Resolution, Review, State, Unique, UniqueScope};
 use tidegate_core::letters::{self, Action, Cause, Round};
 use tidegate_core::limits;
@@ -22,7 +23,7 @@ use super::{Change, Face, Machine};
 use crate::params::{
     CauseQuery, CauseView, Causes, NewJob, ProcessLetters, ProcessedLetters, Reauthorized, Recover, Recovered,
 };
-use crate::rows::{CauseRow, JobRow, LookUps, Reads, Rows, StateRow};
+use crate::rows::{CauseRow, JobRow, KindId, LookUps, Reads, Rows, StateRow};
 use crate::{Error, Result};
 
 /// Who settles what nobody settled.
@@ -216,27 +217,13 @@ impl<R: Rows> Machine<R> {
         now: Timestamp,
         done: &mut ProcessedLetters,
     ) -> Result<()> {
-        let event = |on: &[tidegate_core::ids::EventName]| {
-            on.iter().any(|event| event.as_str() == letters::REAUTHORIZE_EVENT)
-        };
-        let kinds = self.memory.names.kinds();
-        let mut told: Vec<KindName> =
-            kinds.filter(|(_, (_, s))| event(&s.on)).map(|(_, (name, _))| name.clone()).collect();
-        told.sort();
-        let kind = self.kind_name(row)?.clone();
+        let told = self.subscribers();
+        let Request { tenant, connector, kind, key } = self.request(row, state)?;
         if told.contains(&kind) {
             // Whoever asks tenants cannot be asked for itself.
             done.left += 1;
             return Ok(());
         }
-        let lane = state.lane.unwrap_or(row.lane);
-        let connector = self.memory.lanes.lane_key(lane).and_then(|key| key.connector.clone());
-        let tenant = row.tenant.and_then(|no| self.memory.names.tenant(no).cloned());
-        let about = connector.as_ref().map_or(kind.as_str(), ConnectorName::as_str);
-        let whose = tenant.as_ref().map_or("", TenantId::as_str);
-        let key = UniqueKey::new(format!("reauthorize/{whose}/{about}"))
-            .or_else(|_| UniqueKey::new(format!("reauthorize/{}", row.id)))
-            .map_err(|e| Error::internal(e.to_string()))?;
         let payload = serde_json::json!({
             "event": letters::REAUTHORIZE_EVENT,
             "tenant": tenant,
@@ -247,7 +234,7 @@ impl<R: Rows> Machine<R> {
             "reminder": again,
         });
         let (mut refused, some) = (0, !told.is_empty());
-        for name in told.into_iter().take(limits::MAX_SUBSCRIBERS) {
+        for name in told {
             let unique = Unique {
                 key: key.clone(),
                 scope: UniqueScope::PeriodMs(letters::REMIND_MS),
@@ -274,8 +261,56 @@ impl<R: Rows> Machine<R> {
         letter.asked_at = Some(now);
         self.rows.put_letter(seq, &letter)?;
         *if again { &mut done.reminded } else { &mut done.asked } += 1;
-        let face = Face { id: row.id, queue: self.queue_of(lane)?, kind: row.kind, tenant: row.tenant };
+        let queue = self.queue_of(state.lane.unwrap_or(row.lane))?;
+        let face = Face { id: row.id, queue, kind: row.kind, tenant: row.tenant };
         self.change(Change::Asked { face, again })
+    }
+
+    /// Kinds that hear when a tenant must authorize again.
+    fn subscribers(&self) -> Vec<KindName> {
+        let event = |on: &[EventName]| on.iter().any(|event| event.as_str() == letters::REAUTHORIZE_EVENT);
+        let kinds = self.memory.names.kinds();
+        let mut told: Vec<KindName> =
+            kinds.filter(|(_, (_, s))| event(&s.on)).map(|(_, (name, _))| name.clone()).collect();
+        told.sort();
+        told.truncate(limits::MAX_SUBSCRIBERS);
+        told
+    }
+
+    /// What a tenant has to authorize for a dead job, and the key under which it is asked once a day.
+    fn request(&self, row: &JobRow, state: &StateRow) -> Result<Request> {
+        let kind = self.kind_name(row)?.clone();
+        let lane = state.lane.unwrap_or(row.lane);
+        let connector = self.memory.lanes.lane_key(lane).and_then(|key| key.connector.clone());
+        let tenant = row.tenant.and_then(|no| self.memory.names.tenant(no).cloned());
+        let about = connector.as_ref().map_or(kind.as_str(), ConnectorName::as_str);
+        let whose = tenant.as_ref().map_or("", TenantId::as_str);
+        let key = UniqueKey::new(format!("reauthorize/{whose}/{about}"))
+            .or_else(|_| UniqueKey::new(format!("reauthorize/{}", row.id)))
+            .map_err(|e| Error::internal(e.to_string()))?;
+        Ok(Request { tenant, connector, kind, key })
+    }
+
+    /// Tenants did what they were asked for because of these letters: if they have to do it again today, they are asked again.
+    fn forget_requests(&mut self, letters: &[Seq]) -> Result<()> {
+        let told = self.subscribers();
+        let kinds: Vec<KindId> = told.iter().filter_map(|name| self.memory.names.kind_id(name)).collect();
+        let mut requests = HashSet::new();
+        for &seq in letters.iter().filter(|_| !kinds.is_empty()) {
+            let (row, state) = self.row_and_state(seq)?;
+            requests.insert(self.request(&row, &state)?.key);
+        }
+        let keys: Vec<(KindId, UniqueKey)> =
+            requests.iter().flat_map(|key| kinds.iter().map(|kind| (*kind, key.clone()))).collect();
+        if R::PREFETCHES {
+            self.hint_look_ups(&LookUps { ids: vec![], keys: keys.clone() })?;
+        }
+        for (kind, key) in keys {
+            if let Some(holder) = self.rows.unique(kind, &key)? {
+                self.rows.delete_unique(kind, &key, holder.seq)?;
+            }
+        }
+        Ok(())
     }
 
     /// Tenants have authorized again: those of these letters that waited for it run again, or are settled.
@@ -289,9 +324,13 @@ impl<R: Rows> Machine<R> {
         let recover = |l: &Reauthorized| Recover { dead: l.dead, new_id: l.new_id.unwrap_or(l.dead) };
         let all: Vec<Recover> = letters.iter().map(recover).collect();
         let found = self.check_recover(&all, |l| l.new_id == l.dead)?;
-        let dead = found.into_iter().zip(&letters).filter(|(_, l)| l.new_id.is_some());
-        let dead = dead.filter_map(|(letter, _)| letter.filter(waits_for_grant)).map(|letter| letter.seq);
-        let mut lines = Lines::new(dead.collect());
+        let waiting = found.into_iter().zip(&letters);
+        let waiting = waiting.filter_map(|(letter, l)| Some((letter.filter(waits_for_grant)?.seq, l.new_id)));
+        let waiting: Vec<(Seq, Option<JobId>)> = waiting.collect();
+        let seqs: Vec<Seq> = waiting.iter().map(|(seq, _)| *seq).collect();
+        self.forget_requests(&seqs)?;
+        let again = waiting.into_iter().filter_map(|(seq, new_id)| new_id.map(|_| seq));
+        let mut lines = Lines::new(again.collect());
         let mut replies = Vec::with_capacity(letters.len());
         for (recover, Reauthorized { new_id, .. }) in all.into_iter().zip(letters) {
             let Some(mut letter) = self.letter(recover.dead)? else {
@@ -378,6 +417,14 @@ impl Recovery<'_> {
         letter.resolved_by = by.map(|by| tidegate_core::failure::cut(by.to_owned(), limits::MAX_NAME_BYTES));
         letter.resolved_at = Some(now);
     }
+}
+
+/// What a tenant is asked for.
+struct Request {
+    tenant: Option<TenantId>,
+    connector: Option<ConnectorName>,
+    kind: KindName,
+    key: UniqueKey,
 }
 
 fn waits_for_grant(letter: &Letter) -> bool {
