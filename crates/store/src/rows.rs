@@ -474,6 +474,12 @@ pub trait FlowRows {
     fn keep(&mut self, seq: Seq, outcome: &Dependency, tenant: Option<&TenantId>) -> Result<()>;
     /// Forgets up to `limit` of what was kept of a tenant's jobs. Returns how many.
     fn forget_kept(&mut self, tenant: &TenantId, limit: usize) -> Result<u64>;
+    /// Forgets what an earlier version kept without saying whose it was, unless it belongs to another tenant than this one: that is
+    /// known where jobs of another one wait for it. Up to `limit`; returns how many.
+    fn forget_unowned(&mut self, tenant: &TenantId, limit: usize) -> Result<u64> {
+        let _ = (tenant, limit);
+        Ok(0)
+    }
     /// What was kept of a job that was deleted.
     fn kept(&mut self, seq: Seq) -> Result<Option<Dependency>>;
     /// A job has ended, which those who wait for it are told later.
