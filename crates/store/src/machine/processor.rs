@@ -35,7 +35,10 @@ impl<R: Rows> Machine<R> {
         let now = self.tick(process.now)?;
         let every = process.every_ms;
         if !letters::EVERY_RANGE_MS.contains(&every) {
-            let detail = format!("letters cannot be looked at every {every} ms: 1 s to 24 h are allowed");
+            let detail = format!(
+                "letters cannot be looked at every {every} ms: 1 s to 30 min are allowed, because what failed in passing runs again within \
+                 the hour or not at all"
+            );
             return Err(Error::new(codes::INVALID_TIME, detail));
         }
         let round = self.rows.round()?;
