@@ -253,6 +253,8 @@ macro_rules! suite {
                 schedules_of_a_document_wait_for_each_other,
                 a_schedule_that_cannot_work_refuses_its_document,
                 a_scheduled_payload_is_filled_and_its_secrets_are_not_shown,
+                a_document_that_was_shown_can_be_applied_again,
+                a_difference_shows_nothing_that_either_version_hides,
                 the_store_says_how_late_its_schedules_are,
             }
             search {
@@ -322,6 +324,7 @@ macro_rules! suite {
                 a_full_queue_refuses_who_waits_for_nobody_any_more,
                 a_death_that_goes_far_is_told_in_portions,
                 a_release_that_is_too_wide_for_a_commit_goes_on_in_the_next,
+                a_recovered_job_waits_for_what_was_pruned_before_anybody_was_told,
                 what_nobody_has_been_told_of_can_be_recovered_and_erased,
                 erasing_a_tenant_takes_the_results_that_were_kept,
                 a_large_batch_of_completions_releases_all_that_waited,
