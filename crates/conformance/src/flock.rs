@@ -86,6 +86,11 @@ impl Flock {
         self.lock().as_ref().map_or(0, |inner| inner.bytes)
     }
 
+    /// Edges between jobs that were fetched so far.
+    pub fn edges_fetched(&self) -> u64 {
+        self.lock().as_ref().map_or(0, |inner| inner.rows.edges_fetched())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Inner>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

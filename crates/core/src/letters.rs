@@ -19,8 +19,9 @@ pub const REAUTHORIZE_EVENT: &str = "tidegate.reauthorize";
 pub const PAGE: usize = 100;
 /// Time between two runs of the processor, unless a setting says otherwise.
 pub const EVERY_MS: i64 = 15 * 60_000;
-/// Shortest and longest time that a setting may say.
-pub const EVERY_RANGE_MS: std::ops::RangeInclusive<i64> = 1_000..=24 * 3_600_000;
+/// Shortest and longest time that a setting may say: every letter is looked at while it is young enough to run again by itself, also if
+/// a run comes late.
+pub const EVERY_RANGE_MS: std::ops::RangeInclusive<i64> = 1_000..=RETRY_WITHIN_MS / 2;
 /// A line of recoveries that began to die longer ago is not run again by itself.
 pub const RETRY_WITHIN_MS: i64 = 3_600_000;
 /// How often a line of recoveries is run again by itself.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::limits;
 
@@ -50,6 +51,37 @@ impl Payload {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Whether both are the same text, but for space between its parts.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self == other || without_space(&self.0).eq(without_space(&other.0))
+    }
+
+    /// Fingerprint of the text without the space between its parts.
+    pub fn fingerprint(&self) -> Fingerprint {
+        let text: Vec<u8> = without_space(&self.0).collect();
+        let hash = Sha256::digest(&text);
+        Fingerprint(hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+/// What a payload is known again by: 32 hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Fingerprint(Box<str>);
+
+/// The bytes of JSON text without the space between its parts.
+fn without_space(json: &str) -> impl Iterator<Item = u8> {
+    let (mut in_string, mut escaped) = (false, false);
+    json.bytes().filter(move |b| {
+        if in_string {
+            in_string = escaped || *b != b'"';
+            escaped = !escaped && *b == b'\\';
+            return true;
+        }
+        in_string = *b == b'"';
+        !b.is_ascii_whitespace()
+    })
 }
 
 impl fmt::Debug for Payload {
@@ -96,5 +128,29 @@ mod tests {
         assert_eq!(Payload::from_json_text(deep, 1 << 20), Err(InvalidPayload::TooDeep));
         assert_eq!(depth(r#"{"a":"[[[\"[[","b":[{}]}"#), 3);
         assert!(Payload::from_json_text(format!("\"{}\"", "x".repeat(100)), 50).is_err());
+    }
+
+    #[test]
+    fn a_payload_is_known_again_but_for_space_between_its_parts() {
+        let sent = Payload::trusted(r#"{"a":[1, "b \" c\\"],"d":{}}"#);
+        let spaced = Payload::trusted(" {\n\"a\" : [1,\"b \\\" c\\\\\"] , \"d\":{ }}");
+        assert!(sent.is_same(&spaced));
+        assert_eq!(sent.fingerprint(), spaced.fingerprint());
+        for other in [
+            r#"{"a":[1,"b \" c\\"]}"#,
+            r#"{"a":[1,"b\" c\\"],"d":{}}"#,
+            r#"{"a":[1,"b \"  c\\"],"d":{}}"#,
+            r#"{"a":[1,"b \" c\\"],"d":{},"e":null}"#,
+            r#"{"d":{},"a":[1,"b \" c\\"]}"#,
+        ] {
+            let other = Payload::trusted(other);
+            assert!(!sent.is_same(&other), "{}", other.as_str());
+            assert_ne!(sent.fingerprint(), other.fingerprint(), "{}", other.as_str());
+        }
+        assert_eq!(
+            serde_json::to_string(&Payload::trusted("{}").fingerprint()).unwrap(),
+            "\"44136fa355b3678a1146ad16f7e8649e\"",
+            "stored: it must not change"
+        );
     }
 }

@@ -23,7 +23,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use self::format::Format;
-pub use self::rewrite::may_have_become;
 use crate::limits;
 use crate::payload::Payload;
 
@@ -132,6 +131,30 @@ impl Schema {
         if under.is_some_and(|schema| schema.masked(&revealed) == schema.masked(new)) {
             *new = revealed;
         }
+    }
+
+    /// Where in a payload a secret is written as it is shown, as JSON pointers.
+    pub fn hidden_in(&self, payload: &Value) -> Vec<String> {
+        if !self.has_secrets() {
+            return vec![];
+        }
+        // With something else in those places, what is secret is what is masked.
+        let mut other = payload.clone();
+        hidden::replace(&mut other, &Value::String(MASK.into()), &Value::Null);
+        let mut found = vec![];
+        hidden::places(payload, &self.masked(&other), &mut String::new(), &mut found);
+        found
+    }
+
+    /// What is wrong with a payload in which secrets may be written as they are shown, but for what they themselves may be wrong with.
+    pub fn misfits_beside_hidden(&self, payload: &Value) -> Vec<Misfit> {
+        let Err(mut misfits) = self.accept(&Payload::trusted(payload.to_string())) else { return vec![] };
+        let hidden = self.hidden_in(payload);
+        let above = |upper: &str, lower: &str| {
+            lower.strip_prefix(upper).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        misfits.retain(|m| !hidden.iter().any(|place| above(&m.path, place) || above(place, &m.path)));
+        misfits
     }
 
     /// Whether any field is secret.

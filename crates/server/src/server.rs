@@ -150,6 +150,7 @@ impl Server {
                 mint: Mint::random(),
                 process: app.watch.process(),
             });
+            chores.spawn(watch::follow_kinds(app.clone()));
             chores.spawn(alerts::watch(app.clone(), post.clone()));
             chores.spawn(alerts::deliver(post));
         }

@@ -78,6 +78,7 @@ statements! {
     KeptPut = "kept/put",
     KeptSweep = "kept/sweep",
     KeptForget = "kept/forget",
+    KeptForgetUnowned = "kept/forget_unowned",
     UntoldPut = "untold/put",
     UntoldDelete = "untold/delete",
     UntoldAll = "untold/all",

@@ -13,7 +13,7 @@ use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::leases::Lease;
 pub use tidegate_core::leases::{KindId, TenantNo};
 use tidegate_core::letters::{Cause, Lineage, Round};
-use tidegate_core::payload::Payload;
+use tidegate_core::payload::{Fingerprint, Payload};
 use tidegate_core::policies::Policies;
 use tidegate_core::registry::{KindSettings, QueueSettings, Version, VersionInfo};
 use tidegate_core::retry::RetryPolicy;
@@ -72,6 +72,9 @@ pub struct JobExtra {
     /// What the dead jobs that it took the place of have been through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lineage: Option<Lineage>,
+    /// Of the payload as it was sent, where defaults were filled in: what the same job is known again by, whatever becomes of the schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent: Option<Fingerprint>,
 }
 
 /// Internal number of a schedule.
@@ -515,6 +518,12 @@ pub trait FlowRows {
     fn keep(&mut self, seq: Seq, outcome: &Dependency, tenant: Option<&TenantId>) -> Result<()>;
     /// Forgets up to `limit` of what was kept of a tenant's jobs. Returns how many.
     fn forget_kept(&mut self, tenant: &TenantId, limit: usize) -> Result<u64>;
+    /// Forgets what an earlier version kept without saying whose it was, unless it belongs to another tenant than this one: that is
+    /// known where jobs of another one wait for it. Up to `limit`; returns how many.
+    fn forget_unowned(&mut self, tenant: &TenantId, limit: usize) -> Result<u64> {
+        let _ = (tenant, limit);
+        Ok(0)
+    }
     /// What was kept of a job that was deleted.
     fn kept(&mut self, seq: Seq) -> Result<Option<Dependency>>;
     /// A job has ended, which those who wait for it are told later.

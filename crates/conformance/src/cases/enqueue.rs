@@ -155,6 +155,34 @@ pub async fn the_same_job_is_kept_whatever_the_registry_says_by_now(w: &mut Worl
     assert_eq!(w.claim(5).await.jobs.len(), 1);
 }
 
+/// Less than what was sent is another job; so is more, whatever defaults are filled in.
+pub async fn a_payload_that_only_begins_like_the_stored_one_is_another_job(w: &mut World) {
+    let schema = r#"{"type":"object","properties":{"a":{},"b":{},"deep":{"default":1}}}"#;
+    let schema = Schema::compile(&serde_json::from_str(schema).expect("JSON")).ok();
+    for schema in [None, schema] {
+        w.kind("k", "q", |k| k.schema = schema).await;
+        let whole = r#"{"a":{"x":1,"y":2},"b":[{"z":1}]}"#;
+        let job = NewJob { id_may_exist: true, payload: json(whole), ..w.job() };
+        let id = w.add(job.clone()).await;
+        w.restart().await;
+        for other in [
+            r#"{"a":{"x":1,"y":2}}"#,
+            r#"{"a":{"x":1},"b":[{"z":1}]}"#,
+            r#"{"a":{"x":1,"y":2},"b":[{}]}"#,
+            r#"{"a":{"x":1,"y":2},"b":[{"z":1}],"deep":2}"#,
+            r#"{"a":{"x":1,"y":2},"b":[{"z":1}],"c":null}"#,
+        ] {
+            let other = NewJob { payload: json(other), ..job.clone() };
+            assert_eq!(refused(w.store().enqueue(vec![other], w.now).await), codes::DUPLICATE_ID);
+        }
+        let spaced = json(r#" { "a": {"x":1,"y":2}, "b":[ {"z":1} ] } "#);
+        for payload in [spaced, json(whole)] {
+            let again = w.enqueue(vec![NewJob { payload, ..job.clone() }]).await;
+            assert_eq!((again[0].id, again[0].outcome), (id, EnqueueOutcome::Kept));
+        }
+    }
+}
+
 pub async fn another_job_under_the_same_id_is_refused(w: &mut World) {
     let id = w.add_one().await;
     let mut other = w.job();

@@ -705,6 +705,34 @@ pub async fn a_release_that_is_too_wide_for_a_commit_goes_on_in_the_next(w: &mut
     assert_eq!(w.state(children[most - 1]).await, State::Ready);
 }
 
+/// A job that is recovered waits for what it waited for, also if that is pruned before anybody was told that it completed.
+pub async fn a_recovered_job_waits_for_what_was_pruned_before_anybody_was_told(w: &mut World) {
+    w.queue("q", |s| s.retention.count = 0).await;
+    let parents = w.add_many(3, |_, _| ()).await;
+    let fatal = w.add_one().await;
+    let lost = add_after(w, &[parents[2], fatal], OnDead::Fail).await;
+    let most = limits::TELL_BATCH - 1;
+    w.add_many(most, |_, job| job.after.clone_from(&parents)).await;
+    let claimed = w.claim(4).await;
+    let (last, others) = claimed.jobs.split_last().expect("four jobs");
+    assert_eq!(last.id, fatal);
+    w.fail(last, Category::InvalidInput).await;
+    assert_eq!(w.state(lost).await, State::Dead);
+    let done = |job: &ClaimedJob| Settlement { ticket: job.ticket, outcome: Outcome::Complete(None) };
+    w.settle_all(others.iter().map(done).collect()).await;
+    assert_eq!(w.view("q").await.blocked as usize, most, "nobody has been told of the third");
+    w.store().prune(100, w.now).await.expect("pruned");
+    assert_eq!(w.store().get(parents[2]).await.expect("answered"), None, "it is not stored any more");
+    let new_id = w.id();
+    let again = w.recover(lost, new_id).await;
+    assert_eq!(w.state(again).await, State::Blocked, "it hears with the others");
+    w.restart().await;
+    w.advance().await;
+    let view = w.view("q").await;
+    assert_eq!((view.blocked, view.ready as usize), (0, most + 1));
+    assert_eq!(w.state(again).await, State::Ready);
+}
+
 /// A dead job of which nobody has been told can be recovered, purged and erased like others.
 pub async fn what_nobody_has_been_told_of_can_be_recovered_and_erased(w: &mut World) {
     const DEEP: usize = 30;

@@ -242,6 +242,71 @@ pub async fn a_scheduled_payload_is_filled_and_its_secrets_are_not_shown(w: &mut
     assert_eq!(w.claim_one().await.payload.as_str(), r#"{"key":"s3cret","tries":3}"#);
 }
 
+/// What was shown can be applied again: secrets of every type are put back, and those that nobody knows are refused.
+pub async fn a_document_that_was_shown_can_be_applied_again(w: &mut World) {
+    let text = "[queues.q]\n[kinds.call]\nqueue = \"q\"\n\
+         schedule = { every = \"10m\", payload = { pin = 4711, key = { a = [1] }, word = \"s3cret-word\" } }\n\
+         [kinds.call.schema]\ntype = \"object\"\n[kinds.call.schema.properties]\n\
+         pin = { type = \"integer\", x-secret = true, default = 4712 }\n\
+         key = { type = \"object\", x-secret = true, default = { a = [2] } }\n\
+         word = { type = \"string\", x-secret = true, minLength = 8 }\n";
+    apply(w, text).await;
+    let whole = serde_json::to_value(w.store().registry().await.expect("answered")).expect("JSON");
+    let shown = serde_json::json!({"kinds": {"call": whole["kinds"]["call"]}});
+    assert!(!shown.to_string().contains("471") && !shown.to_string().contains("s3cret"), "{shown}");
+    let try_apply = async |w: &World, written: &serde_json::Value| {
+        let document = Document::read(written).unwrap_or_else(|problems| panic!("{problems:?}"));
+        let wanted = Wanted::Document(Box::new(document));
+        let source = "registry.toml".into();
+        w.store().apply(Apply { wanted, by: "ann".into(), source, dry_run: false, now: w.now }).await
+    };
+    let applied = try_apply(w, &shown).await.expect("applied");
+    assert_eq!((applied.changes.len(), applied.version), (0, None), "{:?}", applied.changes);
+    // Changed beside them, and the rest as it was shown.
+    let mut other = shown.clone();
+    other["kinds"]["call"]["schedule"]["every"] = "20m".into();
+    assert!(!try_apply(w, &other).await.expect("applied").changes.is_empty());
+    pass(w, 20 * MINUTE).await;
+    let run = w.claim_one().await;
+    let payload: serde_json::Value = serde_json::from_str(run.payload.as_str()).expect("JSON");
+    assert_eq!(payload, serde_json::json!({"pin": 4711, "key": {"a": [1]}, "word": "s3cret-word"}));
+    // Under another name nobody knows what was hidden.
+    let renamed = serde_json::json!({"kinds": {"called": shown["kinds"]["call"]}});
+    let error = try_apply(w, &renamed).await.expect_err("refused");
+    assert_eq!(error.code, codes::INVALID_REGISTRY);
+    assert!(
+        error.detail.contains("schedule.payload: a secret is written as it is shown"),
+        "{}",
+        error.detail
+    );
+    // Whatever else is wrong with such a payload is said at once.
+    let mut wrong = shown;
+    wrong["kinds"]["call"]["schedule"]["payload"]["key"] = 7.into();
+    let problems = format!("{:?}", Document::read(&wrong).expect_err("refused"));
+    assert!(problems.contains("/key") && !problems.contains("/pin"), "{problems}");
+}
+
+/// What either version calls secret is hidden in both columns of a difference.
+pub async fn a_difference_shows_nothing_that_either_version_hides(w: &mut World) {
+    let text = |secret: bool, word: &str| {
+        format!(
+            "[queues.q]\n[kinds.call]\nqueue = \"q\"\nschedule = {{ every = \"10m\", payload = {{ key = \"{word}\" }} }}\n\
+             [kinds.call.schema]\ntype = \"object\"\n[kinds.call.schema.properties]\n\
+             key = {{ type = \"string\", x-secret = {secret} }}\n"
+        )
+    };
+    for (secret, word) in [(false, "s3cret-1"), (true, "s3cret-2"), (false, "s3cret-3")] {
+        let applied = apply(w, &text(secret, word)).await;
+        if word != "s3cret-1" {
+            let kept = &w.store().versions(1).await.expect("answered")[0];
+            for changes in [&applied.changes, &kept.changes] {
+                let told = serde_json::to_string(changes).expect("JSON");
+                assert!(told.contains("***") && !told.contains("s3cret"), "{told}");
+            }
+        }
+    }
+}
+
 /// What is due and not decided is late, and nothing is once somebody looked.
 pub async fn the_store_says_how_late_its_schedules_are(w: &mut World) {
     assert_eq!(w.store().totals().await.expect("answered").next_tick, None);

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use tidegate_core::failure::{Category, Failure};
 use tidegate_core::ids::{EventName, JobId};
-use tidegate_core::job::{OnConflict, Resolution, Review, State, UniqueScope};
+use tidegate_core::job::{OnConflict, OnDead, Resolution, Review, State, UniqueScope};
 use tidegate_core::letters::{EVERY_MS, PAGE, REAUTHORIZE_EVENT};
+use tidegate_core::limits::TELL_BATCH;
 use tidegate_core::retry::RetryPolicy;
 use tidegate_core::time::Timestamp;
 use tidegate_store::letters::{Grant, reauthorize};
@@ -243,6 +244,39 @@ pub async fn a_tenant_is_asked_once_reminded_daily_and_heard(w: &mut World) {
     assert_eq!((letter.review, letter.recovered_as), (Review::AutoResolved, None));
 }
 
+/// A grant that is revoked on the day it was given is a new reason to ask.
+pub async fn a_tenant_that_authorized_is_asked_anew_on_the_same_day(w: &mut World) {
+    w.queue("mail", |_| ()).await;
+    let event = EventName::new(REAUTHORIZE_EVENT).expect("a name");
+    w.kind("ask", "mail", |k| k.on = vec![event]).await;
+    w.kind("call", "q", |k| k.connector = Some(connector("shopify"))).await;
+    let auth = Category::PermanentAuth;
+    let asked = async |w: &World| {
+        let done = process(w).await;
+        let mail = w.claim_with(w.claim_on(&["mail"], 10)).await.jobs;
+        for job in &mail {
+            w.finish(job).await;
+        }
+        (done.asked, mail.len())
+    };
+    let first = add_dead(w, "call", Some("acme"), auth, "revoked").await;
+    assert_eq!(asked(w).await, (1, 1));
+    w.pass(HOUR);
+    let again = vec![Reauthorized { dead: first, new_id: Some(w.id()) }];
+    let reply = w.store().reauthorized(again, "tokens".into(), w.now).await.expect("answered");
+    assert!(matches!(reply[..], [Recovered::As(_)]), "{reply:?}");
+    w.restart().await;
+    let second = kill(w, auth, "revoked again").await;
+    assert_eq!(asked(w).await, (1, 1), "it runs again, and dies of the same on the same day");
+    add_dead(w, "call", Some("acme"), auth, "revoked").await;
+    assert_eq!(asked(w).await, (1, 0), "another letter is no reason to ask twice a day");
+    let settled = vec![Reauthorized { dead: second, new_id: None }];
+    let reply = w.store().reauthorized(settled, "tokens".into(), w.now).await.expect("answered");
+    assert_eq!(reply, [Recovered::Resolved]);
+    add_dead(w, "call", Some("acme"), auth, "revoked").await;
+    assert_eq!(asked(w).await, (1, 1), "settled and not run again");
+}
+
 pub async fn nobody_authorizes_for_seven_days(w: &mut World) {
     let id = add_dead(w, "k", Some("acme"), Category::PermanentAuth, "revoked").await;
     let mut asked = vec![];
@@ -299,6 +333,36 @@ pub async fn a_run_comes_round_and_goes_on_where_it_stopped(w: &mut World) {
     assert_eq!((over.looked_at, over.next_run), (0, rest.next_run));
     w.pass(8 * DAY);
     assert_eq!(process(w).await.abandoned, n);
+}
+
+/// What runs again takes along who waits for it: as many of a page as a commit is for, and the others with the next.
+pub async fn letters_that_too_many_wait_for_are_retried_in_portions(w: &mut World) {
+    kinds(w).await;
+    let parents = w.add_many(20, |_, job| job.kind = kind("twice")).await;
+    let children = TELL_BATCH / 20 + 1;
+    let mut waiting = vec![];
+    for _ in 0..children {
+        waiting.push(NewJob { after: parents.clone(), on_dead: OnDead::Wait, ..w.job() });
+    }
+    w.enqueue(waiting).await;
+    for _ in 0..2 {
+        for job in w.claim(20).await.jobs {
+            w.fail(&job, Category::TransientServer).await;
+        }
+    }
+    let step = ProcessLetters { every_ms: EVERY_MS, at_once: true, now: w.now };
+    let first = w.store().process_letters(step).await.expect("answered");
+    assert_eq!((first.looked_at, first.retried, first.more), (19, 19, true));
+    w.restart().await;
+    let second = w.store().process_letters(step).await.expect("answered");
+    assert_eq!((second.looked_at, second.retried, second.more), (1, 1, false));
+    let running = w.claim(50).await.jobs;
+    assert_eq!(running.len(), 20);
+    for job in running {
+        assert_eq!(w.view("q").await.blocked, children as u64, "all of them wait for all of them");
+        w.finish(&job).await;
+    }
+    assert_eq!(w.view("q").await.ready, children as u64);
 }
 
 pub async fn letters_of_one_cause_are_one_row(w: &mut World) {

@@ -42,6 +42,8 @@ struct Shared {
     /// What the operation has at hand: fetched or written.
     near: HashSet<Near>,
     trips: u32,
+    /// Edges that were fetched since the beginning.
+    edges: u64,
 }
 
 /// Something at hand, absent or not.
@@ -70,6 +72,7 @@ impl Default for FarRows {
             access: Access::Nothing,
             near: HashSet::new(),
             trips: 0,
+            edges: 0,
         })))
     }
 }
@@ -81,6 +84,10 @@ impl FarRows {
         shared.access = access;
         shared.near.clear();
         std::mem::take(&mut shared.trips)
+    }
+
+    pub(super) fn edges_fetched(&self) -> u64 {
+        self.lock().edges
     }
 
     pub(super) fn position(&self) -> Position {
@@ -135,9 +142,16 @@ impl JobRows for FarRows {
 
     fn will_read(&mut self, reads: &Reads) -> Result<()> {
         let mut shared = self.read(&[]);
+        let shared = &mut *shared;
         assert!(*reads != Reads::default(), "nothing to read is no reason to go");
         for seq in &reads.states {
             assert!(shared.rows.state(*seq)?.is_some(), "job {} has no state", seq.0);
+        }
+        for seq in reads.children.iter().filter(|seq| !shared.near.contains(&Near::Children(**seq))) {
+            shared.edges += shared.rows.children(*seq)?.len() as u64;
+        }
+        for seq in reads.parents.iter().filter(|seq| !shared.near.contains(&Near::Parents(**seq))) {
+            shared.edges += shared.rows.parents(*seq)?.len() as u64;
         }
         shared.near.extend(reads.jobs.iter().flat_map(|seq| [Near::Job(*seq), Near::Head(*seq)]));
         shared.near.extend(reads.heads.iter().map(|seq| Near::Head(*seq)));
@@ -342,8 +356,10 @@ impl FlowRows for FarRows {
 
     fn children(&mut self, parent: Seq) -> Result<Vec<Seq>> {
         let mut shared = self.read(&[Near::New(parent), Near::Children(parent)]);
-        shared.near.insert(Near::Children(parent));
-        shared.rows.children(parent)
+        let fetched = shared.near.insert(Near::Children(parent));
+        let children = shared.rows.children(parent)?;
+        shared.edges += if fetched { children.len() as u64 } else { 0 };
+        Ok(children)
     }
 
     fn count_children(&mut self, parent: Seq) -> Result<u32> {
@@ -355,8 +371,10 @@ impl FlowRows for FarRows {
 
     fn parents(&mut self, child: Seq) -> Result<Vec<Seq>> {
         let mut shared = self.read(&[Near::New(child), Near::Parents(child)]);
-        shared.near.insert(Near::Parents(child));
-        shared.rows.parents(child)
+        let fetched = shared.near.insert(Near::Parents(child));
+        let parents = shared.rows.parents(child)?;
+        shared.edges += if fetched { parents.len() as u64 } else { 0 };
+        Ok(parents)
     }
 
     fn edges(&mut self) -> Result<(Vec<(Seq, u32)>, u64)> {

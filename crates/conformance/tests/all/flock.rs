@@ -5,12 +5,15 @@ use std::sync::Arc;
 use crate::common::Memory;
 use async_trait::async_trait;
 use tidegate_conformance::flock::{Flock, FlockHarness, Leading};
-use tidegate_conformance::kit::{START, job_id, json, kind, queue};
+use tidegate_conformance::kit::{START, World, at_once, job_id, json, kind, queue};
 use tidegate_conformance::{Harness, differential, properties};
+use tidegate_core::failure::Category;
+use tidegate_core::job::OnDead;
+use tidegate_core::letters::EVERY_MS;
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::time::Timestamp;
-use tidegate_store::params::NewJob;
-use tidegate_store::{Jobs, Registry, Store};
+use tidegate_store::params::{NewJob, ProcessLetters};
+use tidegate_store::{Jobs, Letters, Registry, Store};
 
 const OPERATIONS: usize = 300;
 
@@ -98,4 +101,37 @@ async fn a_large_batch_takes_little_more_than_its_ids() {
     let bytes = flock.bytes() - before;
     println!("{bytes} bytes for 10,000 jobs");
     assert!(bytes < 160_100, "{bytes} bytes for 10,000 ids of 16 bytes");
+}
+
+/// Who waits for a letter is looked at only if it runs again.
+#[tokio::test]
+async fn who_waits_for_a_letter_that_is_given_up_is_not_read() {
+    let flock = Arc::new(Flock::open(Leading::One, 0));
+    let mut w = World::new(FlockHarness(flock.clone())).await;
+    let process = async |w: &World| {
+        let before = flock.edges_fetched();
+        let step = ProcessLetters { every_ms: EVERY_MS, at_once: true, now: w.now };
+        (flock.process_letters(step).await.unwrap(), flock.edges_fetched() - before)
+    };
+    w.kind("k", "q", |k| k.retry = Some(at_once(2))).await;
+    let parents = w.add_many(10, |_, _| ()).await;
+    w.add_many(10, |_, job| (job.after, job.on_dead) = (parents.clone(), OnDead::Wait)).await;
+    for category in [Category::TransientServer, Category::InvalidInput] {
+        for job in w.claim(10).await.jobs {
+            w.fail(&job, category).await;
+        }
+    }
+    w.pass(8 * 24 * 3_600_000);
+    let (done, edges) = process(&w).await;
+    assert_eq!((done.abandoned, edges), (10, 0));
+
+    let parents = w.add_many(10, |_, _| ()).await;
+    w.add_many(10, |_, job| (job.after, job.on_dead) = (parents.clone(), OnDead::Wait)).await;
+    for _ in 0..2 {
+        for job in w.claim(10).await.jobs {
+            w.fail(&job, Category::TransientServer).await;
+        }
+    }
+    let (done, edges) = process(&w).await;
+    assert_eq!((done.retried, edges), (10, 100), "those of each letter that runs again, once");
 }

@@ -56,8 +56,18 @@ impl ScheduleSpec {
                 return Some(place.unwrap_or(("schedule", why)));
             }
         };
-        let misfits = schema?.accept(&compiled.payload).err()?;
+        // What a secret is that is written as it is shown, whoever knows it looks at once it was put back.
+        let payload: Value = serde_json::from_str(compiled.payload.as_str()).ok()?;
+        let misfits = schema?.misfits_beside_hidden(&payload);
+        if misfits.is_empty() {
+            return None;
+        }
         Some((PAYLOAD, format!("it does not fit the schema: {}", schema::sentence(&misfits))))
+    }
+
+    /// Whether a secret of its payload is written as it is shown.
+    pub fn is_hidden(&self, schema: &Schema) -> bool {
+        self.0.get("payload").is_some_and(|payload| !schema.hidden_in(payload).is_empty())
     }
 
     /// As people may see it: without secrets of its payload.

@@ -95,3 +95,40 @@ pub(super) fn put_back(new: &mut Value, shown: &Value, old: &Value) {
         _ => {}
     }
 }
+
+/// Writes something else wherever there is this value.
+pub(super) fn replace(within: &mut Value, this: &Value, other: &Value) {
+    match within {
+        value if value == this => value.clone_from(other),
+        Value::Object(fields) => fields.values_mut().for_each(|value| replace(value, this, other)),
+        Value::Array(list) => list.iter_mut().for_each(|value| replace(value, this, other)),
+        _ => {}
+    }
+}
+
+/// Pointers to where both have the mask.
+pub(super) fn places(one: &Value, two: &Value, at: &mut String, found: &mut Vec<String>) {
+    let length = at.len();
+    match (one, two) {
+        (Value::String(one), Value::String(two)) if one == MASK && two == MASK => found.push(at.clone()),
+        (Value::Object(one), Value::Object(two)) => {
+            for (name, value) in one {
+                if let Some(other) = two.get(name) {
+                    at.push('/');
+                    at.push_str(&name.replace('~', "~0").replace('/', "~1"));
+                    places(value, other, at, found);
+                    at.truncate(length);
+                }
+            }
+        }
+        (Value::Array(one), Value::Array(two)) => {
+            for (i, (value, other)) in one.iter().zip(two).enumerate() {
+                at.push('/');
+                at.push_str(&i.to_string());
+                places(value, other, at, found);
+                at.truncate(length);
+            }
+        }
+        _ => {}
+    }
+}

@@ -33,30 +33,6 @@ fn fill_at(schema: &Compiled, parts: &[NodeId], text: &str) -> Option<String> {
     rebuild(schema, &parts, text, &|below, raw| fill_at(schema, below, raw), &defaults)
 }
 
-/// Whether a payload that was sent can have become this one, with the defaults of some schema filled in: the same but for members
-/// that were added at the end of objects.
-pub fn may_have_become(sent: &str, stored: &str) -> bool {
-    if sent == stored {
-        return true;
-    }
-    match (sent.trim_start().as_bytes().first(), stored.trim_start().as_bytes().first()) {
-        (Some(b'{'), Some(b'{')) => {
-            let read = |text| serde_json::from_str::<Members<'_>>(text).map(|members| members.0);
-            let (Ok(sent), Ok(stored)) = (read(sent), read(stored)) else { return false };
-            let mut pairs = sent.iter().zip(&stored);
-            sent.len() <= stored.len()
-                && pairs.all(|(a, b)| a.0 == b.0 && may_have_become(a.1.get(), b.1.get()))
-        }
-        (Some(b'['), Some(b'[')) => {
-            let read = |text| serde_json::from_str::<Vec<&RawValue>>(text);
-            let (Ok(sent), Ok(stored)) = (read(sent), read(stored)) else { return false };
-            let mut pairs = sent.iter().zip(&stored);
-            sent.len() == stored.len() && pairs.all(|(a, b)| may_have_become(a.get(), b.get()))
-        }
-        _ => false,
-    }
-}
-
 /// The text with secrets replaced, if there were any.
 pub(super) fn mask(schema: &Compiled, text: &str) -> Option<String> {
     mask_at(schema, &[0], text)

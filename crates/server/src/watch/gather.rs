@@ -27,9 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const DOWN_MS: i64 = 60_000;
 /// Workers that are remembered.
 const MAX_WORKERS: usize = 1_000;
-/// Running jobs, dead letters and refreshes that are looked at.
+/// Running jobs and dead refreshes that are looked at.
 const RUNNING: usize = 1_000;
-const LETTERS: usize = 100;
 const REFRESHES: usize = 1_000;
 /// Kinds whose letters and results are looked at: those of the registry, and as many that the alerts file names.
 const MAX_KINDS: usize = 2 * MAX_WATCHED_KINDS;
@@ -182,28 +181,15 @@ async fn scan(app: &App, now: Timestamp) -> Result<Scan> {
         let longest = scan.runs.entry(job.kind.to_string()).or_insert((0, i64::MIN));
         *longest = (longest.0.max(ran), longest.1.max(ran - job.timeout_ms));
     }
-    for kind in looked_at(&rules, &scan.kinds) {
-        let name = KindName::new(&kind)?;
-        let query = |state, limit| JobQuery {
-            states: vec![state],
-            kind: Some(name.clone()),
-            limit,
-            ..JobQuery::default()
-        };
-        let letters = JobQuery { review: Some(Review::PendingReview), ..query(State::Dead, LETTERS) };
-        scan.letters.insert(kind.clone(), store.search(letters).await?.jobs.len() as u64);
-        let newest = store.search(query(State::Completed, 1)).await?;
-        if let Some(result) = newest.jobs.first().and_then(|job| job.result.as_ref()) {
-            scan.results.insert(kind, numbers(result.as_str()));
-        }
-    }
+    let named = looked_at(&rules, &scan.kinds);
+    (scan.letters, scan.results) = app.watch.kinds.look(store, &named).await?;
     if scan.kinds.iter().any(|k| k == TOKEN_REFRESH_KIND) {
         look_at_refreshes(store, now, &mut scan).await?;
     }
     Ok(scan)
 }
 
-/// Kinds that rules name: a search each is too much for all.
+/// Kinds that rules name: a look at each is too much for all.
 fn looked_at(rules: &[Rule], kinds: &[String]) -> Vec<String> {
     let mut named: Vec<String> =
         rules.iter().filter(|r| r.enabled).flat_map(|r| r.on.iter().cloned()).collect();
@@ -212,12 +198,6 @@ fn looked_at(rules: &[Rule], kinds: &[String]) -> Vec<String> {
     named.retain(|name| kinds.contains(name));
     named.truncate(MAX_KINDS);
     named
-}
-
-fn numbers(result: &str) -> Vec<(String, f64)> {
-    let value: serde_json::Value = serde_json::from_str(result).unwrap_or_default();
-    let fields = value.as_object().into_iter().flatten();
-    fields.filter_map(|(name, v)| Some((format!("result.{name}"), v.as_f64()?))).take(100).collect()
 }
 
 /// Dead refreshes, and the oldest that does not wait for its tenant (J21).

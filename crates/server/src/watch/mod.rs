@@ -4,6 +4,7 @@
 mod exposition;
 mod gather;
 mod health;
+mod kinds;
 mod probe;
 mod readings;
 
@@ -17,6 +18,8 @@ use tidegate_core::time::Timestamp;
 pub(crate) use self::exposition::exposition;
 use self::gather::{Scan, Snapshot, Worker};
 pub(crate) use self::health::judge;
+use self::kinds::Kinds;
+pub(crate) use self::kinds::follow_kinds;
 pub(crate) use self::probe::probe;
 use crate::mint::Mint;
 
@@ -30,6 +33,7 @@ pub(crate) struct Watch {
     /// The newest snapshot; one asks, the others wait for it.
     newest: tokio::sync::Mutex<Option<Arc<Snapshot>>>,
     scan: tokio::sync::Mutex<Option<Arc<Scan>>>,
+    kinds: Kinds,
     /// Workers that were there, with the end of their announcement; and when they were found to be gone.
     workers: Mutex<BTreeMap<String, Known>>,
     firing: Mutex<Vec<(String, Severity)>>,
@@ -52,6 +56,7 @@ impl Watch {
             probed: probe::Probed::default(),
             newest: tokio::sync::Mutex::default(),
             scan: tokio::sync::Mutex::default(),
+            kinds: Kinds::default(),
             workers: Mutex::default(),
             firing: Mutex::default(),
             scrapes: AtomicU64::new(0),

@@ -115,6 +115,13 @@ impl FlowRows for PgRows {
         self.runtime.block_on(self.link.execute(Sql::KeptForget, &[&tenant, &limit]))
     }
 
+    fn forget_unowned(&mut self, tenant: &TenantId, limit: usize) -> Result<u64> {
+        self.send_gathered()?;
+        self.fetched.kept = Known::default();
+        let (tenant, limit) = (tenant.as_str(), limit as i64);
+        self.runtime.block_on(self.link.execute(Sql::KeptForgetUnowned, &[&tenant, &limit]))
+    }
+
     fn put_untold(&mut self, seq: Seq, row: &UntoldRow) -> Result<()> {
         self.gathered.untold.insert(seq, Some(*row));
         Ok(())

@@ -271,8 +271,9 @@ impl Gathered {
             for (outcome, _) in self.kept.values() {
                 bodies.push(json("a dependency", outcome)?);
             }
-            let tenants: Vec<Option<&str>> =
-                self.kept.values().map(|(_, tenant)| tenant.as_ref().map(TenantId::as_str)).collect();
+            // Nobody's is not the same as unknown: earlier versions did not say.
+            let tenants: Vec<&str> =
+                self.kept.values().map(|(_, tenant)| tenant.as_ref().map_or("", TenantId::as_str)).collect();
             send!(link, requests, Sql::KeptPut, seqs, bodies, tenants);
         }
         let untold: Vec<_> = self.untold.iter().filter_map(|(seq, row)| Some((seq, (*row)?))).collect();

@@ -99,12 +99,19 @@ impl FlowRows for SqliteRows {
     fn keep(&mut self, seq: Seq, outcome: &Dependency, tenant: Option<&TenantId>) -> Result<()> {
         let body = serde_json::to_string(outcome).map_err(|e| corrupt("a dependency", e))?;
         let mut statement = self.conn.prepare_cached(sql!("kept/put")).or_store()?;
-        statement.execute(params![seq.0, body, tenant.map(TenantId::as_str)]).or_store()?;
+        // Nobody's is not the same as unknown: earlier versions did not say.
+        let tenant = tenant.map_or("", TenantId::as_str);
+        statement.execute(params![seq.0, body, tenant]).or_store()?;
         Ok(())
     }
 
     fn forget_kept(&mut self, tenant: &TenantId, limit: usize) -> Result<u64> {
         let mut statement = self.conn.prepare_cached(sql!("kept/forget")).or_store()?;
+        Ok(statement.execute(params![tenant.as_str(), limit as i64]).or_store()? as u64)
+    }
+
+    fn forget_unowned(&mut self, tenant: &TenantId, limit: usize) -> Result<u64> {
+        let mut statement = self.conn.prepare_cached(sql!("kept/forget_unowned")).or_store()?;
         Ok(statement.execute(params![tenant.as_str(), limit as i64]).or_store()? as u64)
     }
 

@@ -3,6 +3,7 @@
 mod backups;
 mod full_disk;
 mod groups;
+mod old_rows;
 mod ownership;
 mod plans;
 mod recovery;

@@ -214,13 +214,30 @@ impl<R: Rows> Machine<R> {
         let Some(kind) = self.memory.names.kind_id(&job.kind) else { return Ok(None) };
         let Some(seq) = self.rows.find_job(job.id)? else { return Ok(None) };
         let Some(row) = self.rows.job(seq)? else { return Ok(None) };
-        if row.kind != kind || !schema::may_have_become(job.payload.as_str(), row.payload.as_str()) {
+        if row.kind != kind || !self.is_same_payload(&job.payload, &row) {
             let detail = format!("job {} exists and is a different job", job.id);
             return Err(Error::new(codes::DUPLICATE_ID, detail));
         }
         let lane = self.memory.lanes.lane_key(row.lane).cloned();
         let lane = lane.ok_or_else(|| Error::internal(format!("lane {} is missing", row.lane.0)))?;
         Ok(Some(Checked { kind, lane, timeout_ms: row.timeout_ms, later: None, same: true, filled: None }))
+    }
+
+    /// Whether a payload is the one that this job was sent with: the stored one, or what the stored one was made of by filling in
+    /// defaults.
+    fn is_same_payload(&self, sent: &Payload, row: &JobRow) -> bool {
+        if row.payload.is_same(sent) {
+            return true;
+        }
+        match row.extra.as_ref().and_then(|extra| extra.sent.as_ref()) {
+            Some(first) => sent.fingerprint() == *first,
+            // Nothing was filled in. It is the same job if it would be stored as the same.
+            None => {
+                let schema = self.memory.names.kind(row.kind).and_then(|(_, kind)| kind.schema.as_ref());
+                let filled = schema.and_then(|schema| schema.accept(sent).ok().flatten());
+                filled.is_some_and(|filled| row.payload.is_same(&filled))
+            }
+        }
     }
 
     /// Refuses the batch if a queue or a tenant would have more ready jobs than it may.
@@ -279,12 +296,10 @@ impl<R: Rows> Machine<R> {
         waits: Option<&Waiting>,
         now: Timestamp,
     ) -> Result<Enqueued> {
-        if let Some(filled) = checked.filled.take() {
-            job.payload = filled;
-        }
         if checked.same {
             return Ok(Enqueued { id: job.id, outcome: EnqueueOutcome::Kept });
         }
+        let sent = checked.filled.take().map(|filled| std::mem::replace(&mut job.payload, filled));
         if let Some(holder) = self.key_holder(checked.kind, &job, now)? {
             return self.resolve_conflict(&job, &checked, holder, now);
         }
@@ -303,6 +318,7 @@ impl<R: Rows> Machine<R> {
             schedule: None,
             flow,
             lineage: None,
+            sent: sent.map(|sent| sent.fingerprint()),
         };
         let extra = (extra != JobExtra::default()).then(|| Box::new(extra));
         let row = JobRow {

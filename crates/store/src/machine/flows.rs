@@ -25,6 +25,9 @@ use crate::{Error, Result};
 /// levels are a commit.
 const LEVEL: usize = limits::TELL_BATCH / 7 + 1;
 
+/// Dead jobs whose edges are counted first, of many that are recovered.
+const FEW_LINES: usize = 16;
+
 /// Some of the open dependencies that `why` names.
 const NAMED: usize = 3;
 
@@ -456,20 +459,46 @@ impl<R: Rows> Machine<R> {
         self.hint(&Reads { done: jobs.to_vec(), ..Reads::default() })
     }
 
-    /// These dead jobs are about to be recovered: what they waited for and who waits for them is going to be read.
-    pub(super) fn hint_lines(&mut self, dead: Vec<Seq>) -> Result<()> {
-        if !R::PREFETCHES || self.memory.edges == 0 {
-            return Ok(());
+    /// How many of these dead jobs, the first ones, have together no more edges than a commit is for; at least one.
+    pub(super) fn lines_of_a_commit(&mut self, dead: &[Seq]) -> Result<usize> {
+        if self.memory.edges <= limits::TELL_BATCH as u64 {
+            return Ok(dead.len());
         }
-        self.hint(&Reads { children: dead.clone(), parents: dead.clone(), ..Reads::default() })?;
+        let (mut room, mut counted) = (limits::TELL_BATCH, 0);
+        for (n, &seq) in dead.iter().enumerate() {
+            if R::PREFETCHES && n == counted {
+                // Twice as many each time: few ways, and few counted in vain.
+                let counts: Vec<Seq> = dead[n..].iter().take(n.max(FEW_LINES)).copied().collect();
+                counted += counts.len();
+                self.hint(&Reads { counts, ..Reads::default() })?;
+            }
+            let flow = self.rows.job(seq)?.and_then(|row| row.extra?.flow);
+            let edges = (self.rows.count_children(seq)? + flow.map_or(0, |flow| flow.total)) as usize;
+            if n > 0 && edges > room {
+                return Ok(n);
+            }
+            room = room.saturating_sub(edges);
+        }
+        Ok(dead.len())
+    }
+
+    /// These dead jobs are about to be recovered: reads ahead what the first ones of them waited for and who waits for them. Returns of how
+    /// many.
+    pub(super) fn hint_lines(&mut self, dead: &[Seq]) -> Result<usize> {
+        if !R::PREFETCHES || self.memory.edges == 0 || dead.is_empty() {
+            return Ok(dead.len());
+        }
+        let dead = &dead[..self.lines_of_a_commit(dead)?];
+        self.hint(&Reads { children: dead.to_vec(), parents: dead.to_vec(), ..Reads::default() })?;
         let mut reads = Reads::default();
-        for seq in dead {
+        for &seq in dead {
             reads.blocked.extend(self.rows.children(seq)?);
             let parents = self.rows.parents(seq)?;
             reads.jobs.extend_from_slice(&parents);
             reads.done.extend(parents);
         }
-        self.hint(&reads)
+        self.hint(&reads)?;
+        Ok(dead.len())
     }
 
     /// A dead job goes on as another: those who wait for it wait for that one.

@@ -27,7 +27,12 @@ impl<R: Rows> Machine<R> {
         let dead: Vec<Option<Seq>> = found.iter().map(|letter| letter.as_ref().map(|l| l.seq)).collect();
         let mut met: HashSet<JobId> = HashSet::with_capacity(letters.len());
         let mut replies: Vec<Option<Recovered>> = vec![None; letters.len()];
-        for i in self.order_letters(&dead)? {
+        let order = self.order_letters(&dead)?;
+        let mut lines = Lines::new(order.iter().filter_map(|i| dead[*i]).collect());
+        for i in order {
+            if dead[i].is_some() {
+                self.next_line(&mut lines)?;
+            }
             // One that was met before is read again: it may have been recovered a moment ago.
             let letter =
                 if met.insert(letters[i].dead) { found[i].take() } else { self.letter(letters[i].dead)? };
@@ -80,8 +85,16 @@ impl<R: Rows> Machine<R> {
         self.hint_look_ups(&LookUps { ids, keys: vec![] })?;
         let dead: Vec<Option<Seq>> =
             letters.iter().map(|l| self.rows.find_job(l.dead)).collect::<Result<_>>()?;
-        self.hint_rows(dead.iter().copied().flatten(), Need::Everything)?;
-        self.hint_lines(dead.into_iter().flatten().collect())
+        self.hint_rows(dead.into_iter().flatten(), Need::Everything)
+    }
+
+    /// The next of these is about to be recovered.
+    pub(super) fn next_line(&mut self, lines: &mut Lines) -> Result<()> {
+        if lines.at == lines.ahead {
+            lines.ahead += self.hint_lines(&lines.dead[lines.at..])?;
+        }
+        lines.at += 1;
+        Ok(())
     }
 
     pub(super) fn recover_one(
@@ -107,6 +120,7 @@ impl<R: Rows> Machine<R> {
             unique: None,
             recovered_from: Some(row.id),
             lineage: Some(lineage),
+            sent: None,
             ..row.extra.map(|e| *e).unwrap_or_default()
         };
         let row = JobRow {
@@ -197,6 +211,20 @@ pub(super) struct Letter {
     pub(super) seq: Seq,
     pub(super) died_at: Timestamp,
     pub(super) body: DeadLetter,
+}
+
+/// Dead jobs that are recovered one after the other. What is read ahead at a time is bounded, however many wait for them.
+#[derive(Debug)]
+pub(super) struct Lines {
+    dead: Vec<Seq>,
+    at: usize,
+    ahead: usize,
+}
+
+impl Lines {
+    pub(super) fn new(dead: Vec<Seq>) -> Self {
+        Self { dead, at: 0, ahead: 0 }
+    }
 }
 
 /// Who decided that a dead job runs again.

@@ -355,7 +355,7 @@ impl Memory {
             }
             Change::Deleted { seq, lane, moved, tenant, finished } => {
                 known.with_state.remove(seq);
-                if finished.is_some() {
+                if finished.is_some_and(|(_, state)| state != State::Dead) {
                     known.forget_finished(*lane, *seq);
                 }
                 for lane in [Some(*lane), *moved].into_iter().flatten() {

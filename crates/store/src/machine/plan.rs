@@ -12,7 +12,7 @@ use super::enqueue::Checked;
 use super::flows::{End, Verdict};
 use super::{Change, Machine};
 use crate::params::{EnqueueOutcome, Enqueued, NewJob};
-use crate::rows::{KindId, Rows};
+use crate::rows::{KindId, Reads, Rows};
 use crate::{Error, Result};
 
 /// How far the line of recoveries of a dead job is followed.
@@ -390,6 +390,9 @@ impl<R: Rows> Machine<R> {
         }
         let places: HashMap<Seq, usize> =
             dead.iter().enumerate().filter_map(|(i, seq)| Some(((*seq)?, i))).collect();
+        if R::PREFETCHES {
+            self.hint(&Reads { parents: places.keys().copied().collect(), ..Reads::default() })?;
+        }
         let mut waits_for = Vec::with_capacity(dead.len());
         for seq in dead {
             let parents = seq.map_or(Ok(vec![]), |seq| self.rows.parents(seq))?;

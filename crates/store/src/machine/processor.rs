@@ -4,10 +4,11 @@
 //! died has not looked at is looked at by the next one. A letter that was decided is not decided again: what is decided is in it.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use tidegate_core::codes;
 use tidegate_core::failure::Category;
-use tidegate_core::ids::{ConnectorName, JobId, KindName, Seq, TenantId, UniqueKey};
+use tidegate_core::ids::{ConnectorName, EventName, JobId, KindName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, OnConflict, Resolution, Review, State, Unique, UniqueScope};
 use tidegate_core::letters::{self, Action, Cause, Round};
 use tidegate_core::limits;
@@ -17,12 +18,12 @@ use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
 
 use super::hints::Need;
-use super::letters::{Letter, Recovery};
+use super::letters::{Letter, Lines, Recovery};
 use super::{Change, Face, Machine};
 use crate::params::{
     CauseQuery, CauseView, Causes, NewJob, ProcessLetters, ProcessedLetters, Reauthorized, Recover, Recovered,
 };
-use crate::rows::{CauseRow, JobRow, LookUps, Reads, Rows, StateRow};
+use crate::rows::{CauseRow, JobRow, KindId, LookUps, Reads, Rows, StateRow};
 use crate::{Error, Result};
 
 /// Who settles what nobody settled.
@@ -34,7 +35,10 @@ impl<R: Rows> Machine<R> {
         let now = self.tick(process.now)?;
         let every = process.every_ms;
         if !letters::EVERY_RANGE_MS.contains(&every) {
-            let detail = format!("letters cannot be looked at every {every} ms: 1 s to 24 h are allowed");
+            let detail = format!(
+                "letters cannot be looked at every {every} ms: 1 s to 30 min are allowed, because what failed in passing runs again within \
+                 the hour or not at all"
+            );
             return Err(Error::new(codes::INVALID_TIME, detail));
         }
         let round = self.rows.round()?;
@@ -51,10 +55,14 @@ impl<R: Rows> Machine<R> {
         }
         let page = self.rows.pending_letters(round.and_then(|round| round.after), letters::PAGE)?;
         let mut done = ProcessedLetters::default();
-        for (letter, action) in self.decide_page(&page, now, &mut done)? {
+        let decided = self.decide_page(&page, now)?;
+        // Those of the page that are too much for this commit are the first ones of the next.
+        let cut = decided.last().filter(|_| decided.len() < page.len());
+        let cut = cut.map(|(letter, _)| (letter.died_at, letter.seq));
+        let after = cut.or(page.last().copied().filter(|_| page.len() == letters::PAGE));
+        for (letter, action) in decided {
             self.process_letter(letter, action, now, &mut done)?;
         }
-        let after = page.last().copied().filter(|_| page.len() == letters::PAGE);
         done.more = after.is_some();
         let next = if done.more { round.map_or(now, |round| round.next) } else { now.plus_ms(every) };
         done.next_run = Some(next);
@@ -63,31 +71,36 @@ impl<R: Rows> Machine<R> {
         Ok(done)
     }
 
-    /// What may have to be done on this page, and rows fetched for that alone: most letters are left as they are.
-    fn decide_page(
-        &mut self,
-        page: &[(Timestamp, Seq)],
-        now: Timestamp,
-        done: &mut ProcessedLetters,
-    ) -> Result<Vec<(Letter, Action)>> {
+    /// What may have to be done on this page, as far as it is done in one commit, and rows fetched for that alone: most letters are left
+    /// as they are.
+    fn decide_page(&mut self, page: &[(Timestamp, Seq)], now: Timestamp) -> Result<Vec<(Letter, Action)>> {
         if R::PREFETCHES {
             self.hint(&Reads { done: page.iter().map(|(_, seq)| *seq).collect(), ..Reads::default() })?;
         }
-        let mut decided = vec![];
-        for &(at, seq) in page {
-            let Some(letter) = self.rows.done(seq)?.and_then(|done| done.letter) else { continue };
-            done.looked_at += 1;
-            let action = letters::decide(&letter, at, true, now);
-            if action == Action::Leave && letter.cause.is_some() {
-                done.left += 1;
-            } else {
-                decided.push((Letter { seq, died_at: at, body: *letter }, action));
+        let mut decided = Vec::with_capacity(page.len());
+        for &(died_at, seq) in page {
+            let letter = self.rows.done(seq)?.and_then(|done| done.letter);
+            let body = *letter.ok_or_else(|| Error::internal(format!("letter {} is missing", seq.0)))?;
+            let action = letters::decide(&body, died_at, true, now);
+            decided.push((Letter { seq, died_at, body }, action));
+        }
+        let touched = decided.iter().filter(|(letter, action)| !is_left(letter, *action));
+        let touched: Vec<Seq> = touched.map(|(letter, _)| letter.seq).collect();
+        self.hint_rows(touched.into_iter(), Need::Everything)?;
+        self.hint_retries(&decided)?;
+        let mut retried = vec![];
+        for (letter, _) in decided.iter().filter(|(_, action)| *action == Action::Retry) {
+            let (row, state) = self.row_and_state(letter.seq)?;
+            if self.may_retry(&row, &state)? {
+                retried.push(letter.seq);
             }
         }
-        let jobs: Vec<Seq> = decided.iter().map(|(letter, _)| letter.seq).collect();
-        self.hint_rows(jobs.iter().copied(), Need::Everything)?;
-        self.hint_retries(&decided)?;
-        self.hint_lines(jobs)?;
+        let now_retried = self.lines_of_a_commit(&retried)?;
+        if let Some(next) = retried.get(now_retried) {
+            let at = decided.iter().position(|(letter, _)| letter.seq == *next);
+            decided.truncate(at.unwrap_or(decided.len()));
+        }
+        self.hint_lines(&retried[..now_retried])?;
         Ok(decided)
     }
 
@@ -112,6 +125,11 @@ impl<R: Rows> Machine<R> {
         now: Timestamp,
         done: &mut ProcessedLetters,
     ) -> Result<()> {
+        done.looked_at += 1;
+        if is_left(&letter, action) {
+            done.left += 1;
+            return Ok(());
+        }
         let Letter { seq, died_at, body: mut letter } = letter;
         let (row, state) = self.row_and_state(seq)?;
         if letter.cause.is_none() {
@@ -202,27 +220,13 @@ impl<R: Rows> Machine<R> {
         now: Timestamp,
         done: &mut ProcessedLetters,
     ) -> Result<()> {
-        let event = |on: &[tidegate_core::ids::EventName]| {
-            on.iter().any(|event| event.as_str() == letters::REAUTHORIZE_EVENT)
-        };
-        let kinds = self.memory.names.kinds();
-        let mut told: Vec<KindName> =
-            kinds.filter(|(_, (_, s))| event(&s.on)).map(|(_, (name, _))| name.clone()).collect();
-        told.sort();
-        let kind = self.kind_name(row)?.clone();
+        let told = self.subscribers();
+        let Request { tenant, connector, kind, key } = self.request(row, state)?;
         if told.contains(&kind) {
             // Whoever asks tenants cannot be asked for itself.
             done.left += 1;
             return Ok(());
         }
-        let lane = state.lane.unwrap_or(row.lane);
-        let connector = self.memory.lanes.lane_key(lane).and_then(|key| key.connector.clone());
-        let tenant = row.tenant.and_then(|no| self.memory.names.tenant(no).cloned());
-        let about = connector.as_ref().map_or(kind.as_str(), ConnectorName::as_str);
-        let whose = tenant.as_ref().map_or("", TenantId::as_str);
-        let key = UniqueKey::new(format!("reauthorize/{whose}/{about}"))
-            .or_else(|_| UniqueKey::new(format!("reauthorize/{}", row.id)))
-            .map_err(|e| Error::internal(e.to_string()))?;
         let payload = serde_json::json!({
             "event": letters::REAUTHORIZE_EVENT,
             "tenant": tenant,
@@ -233,7 +237,7 @@ impl<R: Rows> Machine<R> {
             "reminder": again,
         });
         let (mut refused, some) = (0, !told.is_empty());
-        for name in told.into_iter().take(limits::MAX_SUBSCRIBERS) {
+        for name in told {
             let unique = Unique {
                 key: key.clone(),
                 scope: UniqueScope::PeriodMs(letters::REMIND_MS),
@@ -260,8 +264,56 @@ impl<R: Rows> Machine<R> {
         letter.asked_at = Some(now);
         self.rows.put_letter(seq, &letter)?;
         *if again { &mut done.reminded } else { &mut done.asked } += 1;
-        let face = Face { id: row.id, queue: self.queue_of(lane)?, kind: row.kind, tenant: row.tenant };
+        let queue = self.queue_of(state.lane.unwrap_or(row.lane))?;
+        let face = Face { id: row.id, queue, kind: row.kind, tenant: row.tenant };
         self.change(Change::Asked { face, again })
+    }
+
+    /// Kinds that hear when a tenant must authorize again.
+    fn subscribers(&self) -> Vec<KindName> {
+        let event = |on: &[EventName]| on.iter().any(|event| event.as_str() == letters::REAUTHORIZE_EVENT);
+        let kinds = self.memory.names.kinds();
+        let mut told: Vec<KindName> =
+            kinds.filter(|(_, (_, s))| event(&s.on)).map(|(_, (name, _))| name.clone()).collect();
+        told.sort();
+        told.truncate(limits::MAX_SUBSCRIBERS);
+        told
+    }
+
+    /// What a tenant has to authorize for a dead job, and the key under which it is asked once a day.
+    fn request(&self, row: &JobRow, state: &StateRow) -> Result<Request> {
+        let kind = self.kind_name(row)?.clone();
+        let lane = state.lane.unwrap_or(row.lane);
+        let connector = self.memory.lanes.lane_key(lane).and_then(|key| key.connector.clone());
+        let tenant = row.tenant.and_then(|no| self.memory.names.tenant(no).cloned());
+        let about = connector.as_ref().map_or(kind.as_str(), ConnectorName::as_str);
+        let whose = tenant.as_ref().map_or("", TenantId::as_str);
+        let key = UniqueKey::new(format!("reauthorize/{whose}/{about}"))
+            .or_else(|_| UniqueKey::new(format!("reauthorize/{}", row.id)))
+            .map_err(|e| Error::internal(e.to_string()))?;
+        Ok(Request { tenant, connector, kind, key })
+    }
+
+    /// Tenants did what they were asked for because of these letters: if they have to do it again today, they are asked again.
+    fn forget_requests(&mut self, letters: &[Seq]) -> Result<()> {
+        let told = self.subscribers();
+        let kinds: Vec<KindId> = told.iter().filter_map(|name| self.memory.names.kind_id(name)).collect();
+        let mut requests = HashSet::new();
+        for &seq in letters.iter().filter(|_| !kinds.is_empty()) {
+            let (row, state) = self.row_and_state(seq)?;
+            requests.insert(self.request(&row, &state)?.key);
+        }
+        let keys: Vec<(KindId, UniqueKey)> =
+            requests.iter().flat_map(|key| kinds.iter().map(|kind| (*kind, key.clone()))).collect();
+        if R::PREFETCHES {
+            self.hint_look_ups(&LookUps { ids: vec![], keys: keys.clone() })?;
+        }
+        for (kind, key) in keys {
+            if let Some(holder) = self.rows.unique(kind, &key)? {
+                self.rows.delete_unique(kind, &key, holder.seq)?;
+            }
+        }
+        Ok(())
     }
 
     /// Tenants have authorized again: those of these letters that waited for it run again, or are settled.
@@ -274,19 +326,29 @@ impl<R: Rows> Machine<R> {
         let now = self.tick(now)?;
         let recover = |l: &Reauthorized| Recover { dead: l.dead, new_id: l.new_id.unwrap_or(l.dead) };
         let all: Vec<Recover> = letters.iter().map(recover).collect();
-        self.check_recover(&all, |l| l.new_id == l.dead)?;
+        let found = self.check_recover(&all, |l| l.new_id == l.dead)?;
+        let waiting = found.into_iter().zip(&letters);
+        let waiting = waiting.filter_map(|(letter, l)| Some((letter.filter(waits_for_grant)?.seq, l.new_id)));
+        let waiting: Vec<(Seq, Option<JobId>)> = waiting.collect();
+        let seqs: Vec<Seq> = waiting.iter().map(|(seq, _)| *seq).collect();
+        self.forget_requests(&seqs)?;
+        let again = waiting.into_iter().filter_map(|(seq, new_id)| new_id.map(|_| seq));
+        let mut lines = Lines::new(again.collect());
         let mut replies = Vec::with_capacity(letters.len());
         for (recover, Reauthorized { new_id, .. }) in all.into_iter().zip(letters) {
             let Some(mut letter) = self.letter(recover.dead)? else {
                 replies.push(Recovered::NotDead);
                 continue;
             };
+            let waits = waits_for_grant(&letter);
             let body = &mut letter.body;
-            let waits = body.review == Review::PendingReview && body.category == Category::PermanentAuth;
             replies.push(match (body.recovered_as, new_id) {
                 (Some(id), _) => Recovered::Already(id),
                 (None, _) if !waits => Recovered::NotDead,
-                (None, Some(new_id)) => self.recover_one(letter, new_id, &Recovery::Reauthorized(by), now)?,
+                (None, Some(new_id)) => {
+                    self.next_line(&mut lines)?;
+                    self.recover_one(letter, new_id, &Recovery::Reauthorized(by), now)?
+                }
                 (None, None) => {
                     Recovery::Reauthorized(by).settle(body, now);
                     self.rows.put_letter(letter.seq, &letter.body)?;
@@ -358,6 +420,24 @@ impl Recovery<'_> {
         letter.resolved_by = by.map(|by| tidegate_core::failure::cut(by.to_owned(), limits::MAX_NAME_BYTES));
         letter.resolved_at = Some(now);
     }
+}
+
+/// What a tenant is asked for.
+struct Request {
+    tenant: Option<TenantId>,
+    connector: Option<ConnectorName>,
+    kind: KindName,
+    key: UniqueKey,
+}
+
+fn waits_for_grant(letter: &Letter) -> bool {
+    let body = &letter.body;
+    body.review == Review::PendingReview && body.category == Category::PermanentAuth
+}
+
+/// Whether nothing is done with a letter, not even to give it the fingerprint that a version before there were any did not.
+fn is_left(letter: &Letter, action: Action) -> bool {
+    action == Action::Leave && letter.body.cause.is_some()
 }
 
 /// Whether a finished job is a letter that waits for review: what the rows' index of such letters holds.

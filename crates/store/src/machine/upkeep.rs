@@ -148,7 +148,14 @@ impl<R: Rows> Machine<R> {
         let now = self.tick(erase.now)?;
         self.erase_schedules(&erase.tenant, now)?;
         // What was kept of its jobs may outlive them and the tenant's number.
-        let kept = if self.memory.edges > 0 { self.rows.forget_kept(&erase.tenant, erase.scan)? } else { 0 };
+        let mut kept = 0;
+        if self.memory.edges > 0 {
+            kept = self.rows.forget_kept(&erase.tenant, erase.scan)?;
+            // Once: it takes a look at all that was kept.
+            if erase.after <= Seq(0) {
+                kept += self.rows.forget_unowned(&erase.tenant, erase.scan)?;
+            }
+        }
         let again = (kept > 0 && kept >= erase.scan as u64).then_some(erase.after);
         let Some(tenant) = self.memory.names.tenant_no(&erase.tenant) else {
             return Ok(Erased { erased: 0, next: again });

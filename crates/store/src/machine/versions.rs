@@ -180,14 +180,21 @@ fn hide(change: &mut Difference, there: &Document, wanted: &Document) {
     if change.what != "kind" {
         return;
     }
-    let shown = |document: &Document, field: &str| {
-        let kind = document.kinds.iter().find(|(name, _)| name.as_str() == change.name)?.1;
-        serde_json::to_value(kind.clone().as_shown()).ok()?.get_mut(field).map(serde_json::Value::take)
+    let kind = |document: &Document| {
+        document.kinds.iter().find(|(name, _)| name.as_str() == change.name).map(|(_, kind)| kind.clone())
     };
-    for (field, now, then) in &mut change.fields {
+    let (now, then) = (kind(there), kind(wanted));
+    // What either schema calls secret is hidden on both sides.
+    let schemas: Vec<Schema> = [&now, &then].into_iter().filter_map(|k| k.as_ref()?.schema.clone()).collect();
+    let shown = |kind: &Option<KindSettings>, field: &str| {
+        let mut kind = kind.clone()?.as_shown();
+        kind.schedule = kind.schedule.map(|s| schemas.iter().fold(s, |s, schema| s.shown(schema)));
+        serde_json::to_value(kind).ok()?.get_mut(field).map(serde_json::Value::take)
+    };
+    for (field, was, becomes) in &mut change.fields {
         if matches!(field.as_str(), "schema" | "schedule") {
-            *now = shown(there, field).unwrap_or_default();
-            *then = shown(wanted, field).unwrap_or_default();
+            *was = shown(&now, field).unwrap_or_default();
+            *becomes = shown(&then, field).unwrap_or_default();
         }
     }
 }
@@ -226,6 +233,9 @@ fn entries(document: &Document) -> BTreeSet<(String, String)> {
 /// Mistakes of a refused document that history keeps.
 const KEPT_PROBLEMS: usize = 20;
 
+/// What is wrong with a secret that is not known.
+const HIDDEN: &str = "a secret is written as it is shown, `***`; write the secret itself";
+
 /// Everything must be acceptable before anything is written.
 fn check(wanted: &Document, there: &Document, misplaced: Vec<Problem>) -> Result<()> {
     let mut problems = wanted.misplaced(|q| there.queues.contains_key(q), &there.policies);
@@ -237,8 +247,12 @@ fn check(wanted: &Document, there: &Document, misplaced: Vec<Problem>) -> Result
     for (name, settings) in &wanted.kinds {
         settings.faults().into_iter().for_each(|(field, why)| fault(format!("kinds.{name}.{field}"), why));
         if settings.schema.as_ref().is_some_and(Schema::is_hidden) {
-            let why = "a secret is written as it is shown, `***`; write the secret itself";
-            fault(format!("kinds.{name}.schema"), why.into());
+            fault(format!("kinds.{name}.schema"), HIDDEN.into());
+        }
+        if let (Some(schema), Some(schedule)) = (&settings.schema, &settings.schedule)
+            && schedule.is_hidden(schema)
+        {
+            fault(format!("kinds.{name}.schedule.payload"), HIDDEN.into());
         }
     }
     let others = there.kinds.iter().filter(|(name, _)| !wanted.kinds.contains_key(*name));
