@@ -227,7 +227,7 @@ impl Asking<'_> {
             let wait = match gates.admit(self.desk.now(), &call).await {
                 Ok(Admission::Admitted(admitted)) => {
                     self.keeper.forget(&call.holder);
-                    self.desk.admitted(self.cx.id(), admitted.remaining);
+                    self.desk.admitted(&admitted);
                     let held = Arc::new(Held::new(admitted.permit));
                     self.cx.permits().push(held.clone());
                     return Ok(GatePermit::new(held, self.desk.clone()));

@@ -4,8 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_core::gates::{LeaseEnd, Micros, Outcome, Permit, Renewal};
-use tidegate_core::ids::JobId;
+use tidegate_core::gates::{Admitted, LeaseEnd, Micros, Outcome, Permit, Renewal};
 use tidegate_gates::Gates;
 use tidegate_store::gates::{Admissions, call_up};
 use tokio::sync::{Notify, Semaphore};
@@ -69,9 +68,10 @@ impl GateDesk {
         self.now().unwrap_or_else(|| gates.clock())
     }
 
-    /// A job was admitted: others of its scope may be claimed.
-    pub(crate) fn admitted(&self, job: JobId, remaining: u32) {
-        if self.admissions.add(job, remaining) {
+    /// A job was admitted: others of its scope may be claimed, and it may be the turn of one that was put off.
+    pub(crate) fn admitted(&self, admitted: &Admitted) {
+        let (domain, holder) = (admitted.permit.target.domain(), &admitted.permit.holder);
+        if self.admissions.add(domain, holder, admitted) {
             self.bell.notify_one();
         }
     }
@@ -109,7 +109,7 @@ impl GateDesk {
         }
         // One batch a round: what is to be given back does not wait for all that come meanwhile.
         let store = self.tide.store();
-        let told = self.admissions.tell_some(|jobs| store.admitted(jobs, self.tide.now())).await;
+        let told = self.admissions.tell_some(|news| news.send(&**store, self.tide.now())).await;
         if told {
             self.bell.notify_one();
         }

@@ -46,13 +46,14 @@ pub(crate) async fn admit(call: Call) -> Answer {
     let domain = gates.settings.domain_of(request.connector.as_str()).to_owned();
     let asked = request.into_call(&domain)?;
     let admission = done(&call, gates.backend.admit(None, &asked).await)?;
-    // What was handed out with caution since a gate refused may go on. The worker need not wait for that.
-    if let (Admission::Admitted(admitted), Some(job)) = (&admission, asked.holder.job())
-        && call.app.admissions.add(job, admitted.remaining)
+    // What was handed out with caution since a gate refused may go on, and whose turn this has made. The worker need not wait for
+    // that.
+    if let Admission::Admitted(admitted) = &admission
+        && call.app.admissions.add(&domain, &asked.holder, admitted)
     {
         let app = call.app.clone();
         call.app.tasks.spawn(async move {
-            app.admissions.tell(|jobs| app.store.admitted(jobs, app.now())).await;
+            app.admissions.tell(|news| news.send(&*app.store, app.now())).await;
         });
     }
     ok(&AdmitReply::new(admission, gates.backend.clock()))
