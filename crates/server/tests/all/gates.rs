@@ -205,3 +205,26 @@ async fn a_job_whose_turn_an_admission_made_is_called_at_once() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn an_act_says_if_more_wait_than_it_called() {
+    let served = Served::with_gates(POINTS).await;
+    let act = async |act: Value| {
+        let body = json!({ "act": act, "why": "test" });
+        served.post("/v1/gates/netsuite", body).await.is(200).json
+    };
+    act(json!({ "do": "breaker", "gate": "health", "order": { "trip": { "lasts": 60_000_000 } } })).await;
+    let mut client = served.connect().await;
+    for n in 0..=1_000 {
+        if n == 1_000 {
+            let reset = act(json!({ "do": "breaker", "gate": "health", "order": "reset" })).await;
+            assert_eq!(reset, json!({ "breakers": 1 }), "all were called");
+            act(json!({ "do": "breaker", "gate": "health", "order": { "trip": { "lasts": 60_000_000 } } }))
+                .await;
+        }
+        let body = ask("rest", &format!("h{n}"), 1);
+        client.send(Ask::new(Method::POST, "/v1/admissions").json(&body)).await.is(200);
+    }
+    let reset = act(json!({ "do": "breaker", "gate": "health", "order": "reset" })).await;
+    assert_eq!(reset, json!({ "breakers": 1, "called_first": 1_000 }));
+}
