@@ -261,6 +261,7 @@ impl Asking<'_> {
     /// The job comes back when the gate said; until then nobody of the scope is handed out.
     fn put_off(&self, call: &Call, wait: &Wait) -> Failure {
         let domain = call.target.domain();
+        self.desk.refused(self.cx.job().ticket, &wait.gate, &call.target);
         self.keeper.remember(call.holder, wait.arrived);
         let gate = self.settings.gate(domain, &wait.gate);
         let park = gate.and_then(|g| to_park(self.settings, g, &call.target, self.cx.job()));
