@@ -89,7 +89,14 @@ impl RemoteGates {
         let path = format!("/v1/gates/{}", encode(domain));
         let call = Call::post(path, &ActRequest::new(act, note)).map_err(refusal)?;
         // An act whose answer was lost may have been done: saying it twice would be two records.
-        self.caller.read(call.within(WITHIN).once()).await.map_err(refusal)
+        let acted: Acted = self.caller.read(call.within(WITHIN).once()).await.map_err(refusal)?;
+        if let Some(first) = acted.called_first {
+            tracing::warn!(
+                domain,
+                "only the first {first} that wait were called, the others come back when they were told"
+            );
+        }
+        Ok(acted)
     }
 
     fn own_clock(&self) -> Micros {

@@ -3,7 +3,9 @@
 //! - One function per operation, one round trip per call: the whole state of a partition has one hash tag, the server's clock
 //!   decides (`lua/prelude.lua` has the layout). The library is named by its contents and loaded when a server does not have it;
 //!   so are the sets of gates.
-//! - Every key begins with the prefix and has an expiry; the server must not evict (`maxmemory-policy noeviction`).
+//! - Every key begins with the prefix and has an expiry; the server must not evict (`maxmemory-policy noeviction`). Keys of state
+//!   have the number of their layout behind it (`marker.rs`): versions of the program that lay it out differently do not read
+//!   each other's.
 //! - The address names one server, or some of a cluster (`redis://a:7000,b:7000`): partitions are spread over it by their hash
 //!   tags, and follow their slots. There a loss of state is noticed by the server that has the domain's marker; a domain that is
 //!   split has partitions on others, too.
@@ -14,6 +16,7 @@
 //! effect at once, what is held and learned stays; a gate that is new counts the calls that are admitted from then on.
 
 mod link;
+mod marker;
 mod node;
 mod noticeboard;
 mod operations;
@@ -41,9 +44,6 @@ use self::plan::Plan;
 use self::scripts::Operation;
 use crate::operations::Switch;
 use crate::{Gates, GatesError, Turn, Turns};
-
-/// How long the marker of a domain lasts after its last use.
-const MARKER_LASTS: i64 = 60 * 24 * 3_600;
 
 /// How often an operation is tried where every try found a new connection.
 const ATTEMPTS: usize = 8;
@@ -77,6 +77,9 @@ pub struct RedisGates {
 struct Inner {
     link: Link,
     prefix: String,
+    /// The number of the layout of state, and what keys of state begin with.
+    layout: u32,
+    state: String,
     /// This process's channel.
     channel: String,
     domains: RwLock<HashMap<Box<str>, Arc<Domain>>>,
@@ -122,17 +125,17 @@ impl Domain {
     }
 
     /// The key of the partition of this target.
-    fn partition(&self, prefix: &str, target: &Target) -> String {
+    fn partition(&self, state: &str, target: &Target) -> String {
         let mut key = String::new();
         self.plan.compiled.partition_into(target, &mut key);
-        self.partition_named(prefix, &key)
+        self.partition_named(state, &key)
     }
 
-    fn partition_named(&self, prefix: &str, key: &str) -> String {
+    fn partition_named(&self, state: &str, key: &str) -> String {
         if self.plan.compiled.is_split() {
-            format!("{prefix}:{{{}/{key}}}", self.name)
+            format!("{state}:{{{}/{key}}}", self.name)
         } else {
-            format!("{prefix}:{{{}}}", self.name)
+            format!("{state}:{{{}}}", self.name)
         }
     }
 }
@@ -162,11 +165,18 @@ impl RedisGates {
 
     /// Connects, and checks that the server is one that keeps what it is given.
     pub async fn connect(url: &str, options: RedisOptions) -> Result<Self, GatesError> {
+        Self::connect_as(marker::LAYOUT, url, options).await
+    }
+
+    /// The same, for a program whose state is laid out like this.
+    async fn connect_as(layout: u32, url: &str, options: RedisOptions) -> Result<Self, GatesError> {
         let link = Link::new(url, options.connections, options.patience)?;
         let random = RandomState::new().hash_one(std::process::id());
         let inner = Arc::new(Inner {
             link,
             channel: format!("{}:wake:{random:016x}", options.prefix),
+            state: format!("{}:{layout}", options.prefix),
+            layout,
             prefix: options.prefix,
             domains: RwLock::default(),
             turns: Turns::default(),
@@ -230,7 +240,12 @@ impl Inner {
         format!("{}:changes", self.prefix)
     }
 
-    /// A key of a domain beside its partitions.
+    /// The key of the list of a domain's partitions.
+    fn list_key(&self, domain: &str) -> String {
+        format!("{}:{{{domain}}}!parts", self.state)
+    }
+
+    /// A key of a domain that is the same in every layout of state.
     fn record_key(&self, domain: &str, what: &str) -> String {
         format!("{}:{{{domain}}}!{what}", self.prefix)
     }
@@ -281,34 +296,6 @@ impl Inner {
         new
     }
 
-    /// Looks whether the domain's marker is still there. If it has gone since this process saw it, or another process wrote
-    /// that it had gone, state was lost then. `newly`: this process has not seen it before, so that nothing is lost.
-    async fn check_marker(&self, domain: &Arc<Domain>, newly: bool) -> Result<Arc<Domain>, GatesError> {
-        let made = self.link.made();
-        let key = self.record_key(&domain.name, "marker");
-        let now = self.set_clock(&key).await?;
-        let lost = if newly { -1 } else { now };
-        let mut set = redis::cmd("SET");
-        set.arg(&key).arg(lost).arg("NX").arg("GET").arg("EX").arg(MARKER_LASTS);
-        let before: Option<i64> =
-            redis::from_redis_value(self.link.ask(&key, &set).await.map_err(unreachable)?)
-                .map_err(|e| GatesError::Corrupt(e.to_string()))?;
-        let mut keep = redis::cmd("EXPIRE");
-        keep.arg(&key).arg(MARKER_LASTS);
-        self.link.ask(&key, &keep).await.map_err(unreachable)?;
-        let lost = Some(before.unwrap_or(lost)).filter(|at| *at >= 0);
-        if lost == domain.lost {
-            domain.checked.store(made, Ordering::Release);
-            return Ok(domain.clone());
-        }
-        if let Some(at) = lost {
-            tracing::warn!(domain = %domain.name, at, "gates: the server has lost its state, rates start without credit");
-        }
-        let new = Domain::new(&domain.name, domain.plan.clone(), domain.off.clone(), lost);
-        new.checked.store(made, Ordering::Release);
-        Ok(self.replace(new))
-    }
-
     /// Runs an operation on a partition. On a new connection the domain's marker is looked at first: it may be another server.
     async fn run(
         &self,
@@ -339,7 +326,7 @@ impl Inner {
         if domain.plan.compiled.is_split() {
             let mut key = String::new();
             domain.plan.compiled.partition_into(target, &mut key);
-            let list = self.record_key(&domain.name, "parts");
+            let list = self.list_key(&domain.name);
             let mut add = redis::cmd("ZADD");
             add.arg(&list).arg(self.clock() / SECOND).arg(key);
             self.link.ask(&list, &add).await.map_err(unreachable)?;
@@ -353,9 +340,9 @@ impl Inner {
     /// The keys of a domain's partitions, with their names.
     async fn partitions(&self, domain: &Domain) -> Result<Vec<(String, String)>, GatesError> {
         if !domain.plan.compiled.is_split() {
-            return Ok(vec![(domain.partition_named(&self.prefix, ""), String::new())]);
+            return Ok(vec![(domain.partition_named(&self.state, ""), String::new())]);
         }
-        let list = self.record_key(&domain.name, "parts");
+        let list = self.list_key(&domain.name);
         let mut old = redis::cmd("ZREMRANGEBYSCORE");
         old.arg(&list).arg("-inf").arg(self.clock() / SECOND - domain.plan.ttl * 2);
         self.link.ask(&list, &old).await.map_err(unreachable)?;
@@ -364,7 +351,7 @@ impl Inner {
         let names: Vec<String> =
             redis::from_redis_value(self.link.ask(&list, &ask).await.map_err(unreachable)?)
                 .map_err(|e| GatesError::Corrupt(e.to_string()))?;
-        Ok(names.into_iter().map(|name| (domain.partition_named(&self.prefix, &name), name)).collect())
+        Ok(names.into_iter().map(|name| (domain.partition_named(&self.state, &name), name)).collect())
     }
 
     async fn configure(&self, name: &str, set: GateSet) -> Result<(), GatesError> {
@@ -399,7 +386,7 @@ impl Gates for RedisGates {
     async fn admit(&self, now: Option<Micros>, call: &Call) -> Result<Admission, GatesError> {
         let inner = &*self.inner;
         let domain = inner.known(call.target.domain())?;
-        let partition = domain.partition(&inner.prefix, &call.target);
+        let partition = domain.partition(&inner.state, &call.target);
         let valid = (0..=Points::MAX.0).contains(&call.cost.0) && PERMIT_LEASE.contains(&call.lease);
         let numbers = packed([
             Some(call.ask as i64),
@@ -436,7 +423,7 @@ impl Gates for RedisGates {
     ) -> Result<Settled, GatesError> {
         let inner = &*self.inner;
         let domain = inner.known(permit.target.domain())?;
-        let partition = domain.partition(&inner.prefix, &permit.target);
+        let partition = domain.partition(&inner.state, &permit.target);
         let (end, retry_after) = match outcome.end {
             End::Ok => ("ok", None),
             End::Throttled { retry_after } => ("throttled", retry_after),
@@ -469,7 +456,7 @@ impl Gates for RedisGates {
     async fn renew(&self, now: Option<Micros>, permit: &Permit) -> Result<Renewal, GatesError> {
         let inner = &*self.inner;
         let domain = inner.known(permit.target.domain())?;
-        let partition = domain.partition(&inner.prefix, &permit.target);
+        let partition = domain.partition(&inner.state, &permit.target);
         let fence = permit.fence.to_string();
         let arguments = [permit.holder.as_str().as_bytes(), fence.as_bytes()];
         let value = inner.run(Operation::Renew, &domain, &partition, now, &arguments).await?;
@@ -484,7 +471,7 @@ impl Gates for RedisGates {
     ) -> Result<Freed, GatesError> {
         let inner = &*self.inner;
         let domain = inner.known(target.domain())?;
-        let partition = domain.partition(&inner.prefix, target);
+        let partition = domain.partition(&inner.state, target);
         let arguments = [holder.as_str().as_bytes()];
         let value = inner.run(Operation::CancelWait, &domain, &partition, now, &arguments).await?;
         let reply = reply::freed(value)?;

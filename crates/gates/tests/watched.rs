@@ -9,7 +9,7 @@ use tidegate_core::gates::{
     Admission, Call, End, Gate, GateSet, Holder, Kind, Outcome, Part, Permit, Target,
 };
 use tidegate_core::slo::Standing;
-use tidegate_gates::watched::{Snapshot, Trace, TraceQuery, merge};
+use tidegate_gates::watched::{SNAPSHOTS, Snapshot, Trace, TraceQuery, merge};
 use tidegate_gates::{
     Backend, GateOperations, Gates, Noticeboard, PgGates, PgGatesOptions, RedisGates, RedisOptions, Watched,
 };
@@ -78,6 +78,13 @@ async fn two_are_put_together(one: impl Backend + 'static, two: impl Backend + '
     assert_eq!(seen.iter().find(|s| s.process == again.process).unwrap().domains[0].total.reserved, 77);
 }
 
+/// Nobody reads. The first of one too many has gone.
+async fn all_but_the_first_stay(gates: &impl Noticeboard) {
+    for n in 0..=SNAPSHOTS {
+        gates.publish(&Snapshot { process: format!("p{n:03}"), ..Snapshot::default() }).await.unwrap();
+    }
+}
+
 async fn redis(url: &str) -> RedisGates {
     RedisGates::connect(url, RedisOptions::default()).await.unwrap()
 }
@@ -95,6 +102,17 @@ async fn over_redis_and_every_key_has_an_end() {
         let left: i64 = ::redis::cmd("TTL").arg(&key).query_async(&mut connection).await.unwrap();
         assert!(left > 0, "{key} lasts for ever");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_redis_what_is_left_stays_bounded_though_nobody_reads() {
+    let server = Server::start(&[]).unwrap();
+    let gates = redis(&server.url()).await;
+    // Left two hours ago by a process that has gone, on a list that others keep alive.
+    server.command("ZADD tg:{!seen} 1 gone").unwrap();
+    all_but_the_first_stay(&gates).await;
+    assert_eq!(server.command("ZCARD tg:{!seen}").unwrap(), format!(":{SNAPSHOTS}"));
+    assert_eq!(server.command("DBSIZE").unwrap(), format!(":{}", SNAPSHOTS + 1), "texts and the list");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -123,6 +141,9 @@ async fn over_postgres_also_where_the_tables_are_of_an_earlier_version() {
     gates.publish(&Snapshot { process: "p".into(), ..Snapshot::default() }).await.unwrap();
     let rows = sql.query_one(&format!("SELECT count(*) FROM {schema}.gate_seen"), &[]).await.unwrap();
     assert_eq!(rows.get::<_, i64>(0), 1, "what is older goes");
+    all_but_the_first_stay(&gates).await;
+    let rows = sql.query_one(&format!("SELECT count(*) FROM {schema}.gate_seen"), &[]).await.unwrap();
+    assert_eq!(rows.get::<_, i64>(0), SNAPSHOTS as i64, "and what is too much");
     sql.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await.unwrap();
     work.abort();
 }

@@ -92,7 +92,7 @@ impl Heard {
     }
 
     /// `c` and a version: a commit that may have woken somebody. `i`: something is in the inbox.
-    fn hear(&self, text: &str) {
+    pub(crate) fn hear(&self, text: &str) {
         if let Some(version) = text.strip_prefix('c').and_then(|v| v.parse().ok()) {
             self.version.fetch_max(version, Ordering::AcqRel);
             self.commits.notify_one();

@@ -14,6 +14,8 @@
 
 mod error;
 pub mod feed;
+#[doc(hidden)]
+pub mod forward;
 pub mod gates;
 pub mod letters;
 pub mod machine;

@@ -1,29 +1,31 @@
 //! What goes into store operations and what comes out.
 
 mod letters;
+mod records;
+mod schedules;
 
 use serde::{Deserialize, Serialize};
-use tidegate_core::codes;
 use tidegate_core::failure::{Category, Failure};
 use tidegate_core::ids::{
-    ConnectorName, GroupKey, JobId, KindName, LeaseId, ProcessId, QueueName, ScheduleName, Seq, TenantId,
-    WorkerId,
+    ConnectorName, GroupKey, JobId, KindName, LeaseId, ProcessId, QueueName, Seq, TenantId, WorkerId,
 };
 use tidegate_core::job::{
-    Dependency, Job, OnConflict, OnDead, Park, ParkScope, Priority, Resolution, Review, State, Unique,
-    UniqueScope,
+    Dependency, Job, OnConflict, OnDead, Park, ParkScope, Priority, Review, State, Unique, UniqueScope,
 };
 use tidegate_core::letters::Cause;
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
 use tidegate_core::registry::{Difference, Document, KindSettings, Problem, QueueSettings};
 use tidegate_core::retry::RetryPolicy;
-use tidegate_core::schedule::{
-    BackfillRun, Pause, RunOf, ScheduleSettings, ScheduleSpec, TickEntry, WaitingTick,
-};
+use tidegate_core::schedule::{BackfillRun, RunOf};
 use tidegate_core::time::Timestamp;
 
-pub use self::letters::{CauseQuery, CauseView, Causes, ProcessLetters, ProcessedLetters, Reauthorized};
+pub use self::letters::{
+    CauseQuery, CauseView, Causes, ProcessLetters, ProcessedLetters, Reauthorized, Recover, Recovered,
+    Resolve,
+};
+pub use self::records::{Record, Shelf};
+pub use self::schedules::{PutSchedule, ScheduleChange, ScheduleView, TickQuery};
 
 /// A job to be enqueued. What is `None` comes from its kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -502,42 +504,6 @@ pub struct RefusedDocument {
     pub problems: Vec<Problem>,
 }
 
-/// Recover a dead letter as a new job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Recover {
-    /// The dead job.
-    pub dead: JobId,
-    /// Id of the job that takes its place, if it has none yet.
-    pub new_id: JobId,
-}
-
-/// Reply to one recovery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Recovered {
-    /// As this new job.
-    As(JobId),
-    /// It had been recovered before, as this job.
-    Already(JobId),
-    /// There is no such dead letter.
-    NotDead,
-    /// It was settled without running again.
-    Resolved,
-}
-
-/// Settle a dead letter without running it again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolve {
-    /// The dead job.
-    pub id: JobId,
-    /// How.
-    pub resolution: Resolution,
-    /// By whom.
-    pub by: String,
-    /// Now.
-    pub now: Timestamp,
-}
-
 /// What upkeep did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Advanced {
@@ -596,141 +562,4 @@ pub struct Totals {
     pub schedules: u64,
     /// When the next of them is to be looked at; if that has passed, it is late.
     pub next_tick: Option<Timestamp>,
-}
-
-/// What a record is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Shelf {
-    /// API keys.
-    Keys,
-    /// Processes that serve or work.
-    Workers,
-    /// What workers are asked to do.
-    Orders,
-    /// What is known of alerts.
-    Alerts,
-    /// Alerts that nobody wants to hear of for a while.
-    Silences,
-    /// Written to see whether it can be done, and taken back.
-    Probes,
-}
-
-impl Shelf {
-    /// Every shelf.
-    pub const ALL: [Self; 6] =
-        [Self::Keys, Self::Workers, Self::Orders, Self::Alerts, Self::Silences, Self::Probes];
-}
-
-impl Shelf {
-    /// Its name in rows.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Keys => "keys",
-            Self::Workers => "workers",
-            Self::Orders => "orders",
-            Self::Alerts => "alerts",
-            Self::Silences => "silences",
-            Self::Probes => "probes",
-        }
-    }
-}
-
-/// A small durable note.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
-    /// What it is about.
-    pub shelf: Shelf,
-    /// Its key.
-    pub key: String,
-    /// Its content: JSON, as its writer likes it.
-    pub body: String,
-    /// When it is forgotten.
-    pub expires: Option<Timestamp>,
-}
-
-impl Record {
-    /// Refuses a record that is larger than a note.
-    pub fn check(&self) -> crate::Result<()> {
-        if self.key.is_empty() || self.key.len() > limits::MAX_UNIQUE_KEY_BYTES {
-            let detail = format!("a record's key must have 1 to {} bytes", limits::MAX_UNIQUE_KEY_BYTES);
-            return Err(crate::Error::new(codes::INVALID_REQUEST, detail));
-        }
-        if self.body.len() > limits::MAX_RECORD_BYTES {
-            let detail =
-                format!("a record of {} bytes; {} are allowed", self.body.len(), limits::MAX_RECORD_BYTES);
-            return Err(crate::Error::new(codes::INVALID_REQUEST, detail));
-        }
-        Ok(())
-    }
-
-    /// Whether it is still to be seen.
-    pub fn lives(&self, now: Timestamp) -> bool {
-        self.expires.is_none_or(|at| at > now)
-    }
-}
-
-/// Add a schedule or change it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PutSchedule {
-    /// Its name.
-    pub name: ScheduleName,
-    /// What it does, and when.
-    pub spec: ScheduleSpec,
-    /// Now.
-    pub now: Timestamp,
-}
-
-/// What a put did to a schedule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ScheduleChange {
-    /// It is new.
-    Created,
-    /// It has other settings than before.
-    Changed,
-    /// It is what it was.
-    Unchanged,
-}
-
-/// A schedule, and where it stands.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ScheduleView {
-    /// Its name.
-    pub name: ScheduleName,
-    /// Kind of its jobs.
-    pub kind: KindName,
-    /// Its settings.
-    pub settings: ScheduleSettings,
-    /// Since when there is this schedule.
-    pub created_at: Timestamp,
-    /// Ticks up to here are decided.
-    pub decided_until: Timestamp,
-    /// When its next tick is planned.
-    pub next: Option<Timestamp>,
-    /// Who paused it, while it is paused.
-    pub paused: Option<Pause>,
-    /// Ticks that are due and wait.
-    pub waiting: Vec<WaitingTick>,
-    /// Runs that are not finished.
-    pub open: Vec<TickEntry>,
-    /// The latest tick whose run has completed.
-    pub completed: Option<Timestamp>,
-    /// The last line of its ledger.
-    pub last: Option<TickEntry>,
-    /// The document of the registry that describes it; `None`: somebody's own.
-    pub document: Option<String>,
-    /// Since when that document no longer has it.
-    pub retired: Option<Timestamp>,
-}
-
-/// Which lines of a ledger.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TickQuery {
-    /// Whose.
-    pub name: ScheduleName,
-    /// With smaller numbers than this.
-    pub before: Option<u64>,
-    /// At most so many.
-    pub limit: usize,
 }

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::failure::Category;
+use tidegate_core::gates::{Part, Target};
 use tidegate_core::ids::WorkerId;
 use tidegate_core::job::State;
 use tidegate_core::trace::{About, TraceParent};
 use tidegate_store::params::{ClaimedJob, Outcome, Settled, Ticket};
 
 use crate::span::Subject;
-use crate::{Event, Kind, Span, Telemetry, now_ns};
+use crate::{Event, Kind, Span, Telemetry, Value, now_ns};
 
 /// Longest code of an error in a span.
 const MAX_CODE: usize = 64;
@@ -26,6 +27,8 @@ pub struct Runs {
 #[derive(Debug)]
 struct Open {
     span: Span,
+    /// The gate that refused its last call, and what that call was about.
+    refused: Vec<(&'static str, Value)>,
     said: Option<Said>,
 }
 
@@ -66,13 +69,34 @@ impl Runs {
         let waited = (began / 1_000_000) as i64 - job.ready_at.0;
         span.set("tidegate.queue_wait_ms", waited.max(0));
         job.trace = Some(place.own.to_string());
-        self.open().insert(job.ticket, Open { span, said: None });
+        self.open().insert(job.ticket, Open { span, refused: vec![], said: None });
+    }
+
+    /// A gate refused a call of an attempt: what the event will say of it if the attempt ends with that. Whose call it was only
+    /// where spans name the tenant: an account or a recipient says as much. Every part is a name of bounded length.
+    pub fn refused(&self, ticket: Ticket, gate: &str, target: &Target) {
+        let mut open = self.open();
+        let Some(Open { refused, .. }) = open.get_mut(&ticket) else { return };
+        *refused = vec![("tidegate.gate_name", gate.into())];
+        for part in Part::ALL {
+            let (attribute, names_somebody) = match part {
+                Part::Connector => ("tidegate.connector", false),
+                Part::Endpoint => ("tidegate.endpoint", false),
+                Part::Tenant => ("tidegate.tenant", true),
+                Part::Account => ("tidegate.account", true),
+                Part::Subject => ("tidegate.subject", true),
+            };
+            let text = target.part(part);
+            if !text.is_empty() && (self.telemetry.names_tenants() || !names_somebody) {
+                refused.push((attribute, text.into()));
+            }
+        }
     }
 
     /// The handler ended, and this is to be written.
     pub fn ended(&self, ticket: Ticket, outcome: &Outcome, ahead_ms: i64) {
         let mut open = self.open();
-        let Some(Open { span, said }) = open.get_mut(&ticket) else { return };
+        let Some(Open { span, refused, said }) = open.get_mut(&ticket) else { return };
         span.ended_ns = now_ns(ahead_ms).max(span.began_ns);
         *said = Some(match outcome {
             Outcome::Fail(failure) => {
@@ -80,10 +104,11 @@ impl Runs {
             }
             Outcome::Snooze { until, gate, .. } => {
                 if let Some(domain) = gate {
-                    let attributes = vec![
+                    let mut attributes = vec![
                         ("tidegate.gate", domain.as_str().into()),
                         ("tidegate.until_ms", until.0.into()),
                     ];
+                    attributes.append(refused);
                     span.events.push(Event { name: "gate refused", at_ns: span.ended_ns, attributes });
                 }
                 Said::Snoozed
@@ -112,7 +137,7 @@ impl Runs {
 
 impl Open {
     fn end(self, answer: Option<Settled>) -> Span {
-        let Self { mut span, said } = self;
+        let Self { mut span, said, .. } = self;
         let outcome = match (answer, &said) {
             (None | Some(Settled::Stale), _) => "lost",
             (Some(Settled::Applied(State::Completed)), _) => "completed",

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_core::failure::{Category, Failure};
+use tidegate_core::gates::{Part, Target};
 use tidegate_core::ids::{JobId, LeaseId, Seq};
 use tidegate_core::job::{Priority, State};
 use tidegate_core::payload::Payload;
@@ -183,6 +184,51 @@ async fn outcomes_have_names_and_a_gates_refusal_is_an_event() {
     assert_eq!(events.len(), 1);
     assert!(events[0].attributes.contains(&("tidegate.gate", "shopify".into())));
     assert!(!format!("{spans:?}").contains(SECRET));
+}
+
+#[tokio::test]
+async fn a_refusal_says_which_call_it_was_and_whose_only_if_spans_name_tenants() {
+    let target = [
+        (Part::Connector, "whatsapp"),
+        (Part::Tenant, "acme"),
+        (Part::Endpoint, "messages"),
+        (Part::Subject, "49-170-1234"),
+    ];
+    let target =
+        target.into_iter().fold(Target::new("meta").unwrap(), |t, (part, s)| t.with(part, s).unwrap());
+    for tenants in [false, true] {
+        let kept = Arc::new(Kept::default());
+        let telemetry = Telemetry::new(&TelemetryOptions { tenants, ..options() }, kept.clone());
+        let runs = Runs::new(telemetry.clone(), "w".parse().unwrap());
+        let gate = Some("meta".parse().unwrap());
+        let outcomes = [
+            Outcome::Snooze { until: Timestamp(9), reason: SECRET.into(), park: None, gate },
+            Outcome::Complete(None),
+        ];
+        for (n, outcome) in outcomes.iter().enumerate() {
+            let mut job = claimed(&new_job(n as u128 + 1), 1);
+            runs.refused(job.ticket, "nobody-asks", &target);
+            runs.begin(&mut job, 0);
+            runs.refused(job.ticket, "first", &Target::new("other").unwrap());
+            runs.refused(job.ticket, "messages-per-recipient", &target);
+            runs.ended(job.ticket, outcome, 0);
+            runs.settled([(job.ticket, Some(Settled::Applied(State::Scheduled)))].into_iter());
+        }
+        assert!(telemetry.flush(LONG).await);
+        let spans = kept.spans.lock().unwrap();
+        let events: Vec<_> = spans.iter().flat_map(|s| &s.events).collect();
+        assert_eq!(events.len(), 1, "the other went on after it, and ended well");
+        let mut said: Vec<_> = events[0].attributes[2..].to_vec();
+        said.sort_by_key(|(name, _)| *name);
+        let always: Vec<(&str, Value)> = vec![
+            ("tidegate.connector", "whatsapp".into()),
+            ("tidegate.endpoint", "messages".into()),
+            ("tidegate.gate_name", "messages-per-recipient".into()),
+        ];
+        let whose = [("tidegate.subject", "49-170-1234".into()), ("tidegate.tenant", "acme".into())];
+        let all: Vec<_> = always.into_iter().chain(whose.into_iter().filter(|_| tenants)).collect();
+        assert_eq!(said, all);
+    }
 }
 
 #[tokio::test]

@@ -359,6 +359,10 @@ pub struct Acted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub cleared: Option<DomainUsage>,
+    /// More wait for the domain than were called at once: so many, the first. The others come back when they were told. Absent: all
+    /// whom it concerns were called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub called_first: Option<u32>,
 }
 
 /// Lives of permits.

@@ -174,17 +174,16 @@ pub struct Cause {
     pub message: String,
 }
 
-/// Both ways, field by field.
+/// Both ways, field by field; those that may be there last.
 macro_rules! same {
-    ($wire:ty, $params:ty { $($field:ident),* }) => {
-        impl From<$params> for $wire {
-            fn from(t: $params) -> Self {
-                Self { $($field: t.$field.into()),* }
-            }
-        }
-        impl From<$wire> for $params {
-            fn from(t: $wire) -> Self {
-                Self { $($field: t.$field.into()),* }
+    ($wire:ty, $params:ty { $($field:ident),* } $(, maybe { $($maybe:ident),* })?) => {
+        same!(@one $params => $wire { $($field),* } { $($($maybe),*)? });
+        same!(@one $wire => $params { $($field),* } { $($($maybe),*)? });
+    };
+    (@one $from:ty => $to:ty { $($field:ident),* } { $($maybe:ident),* }) => {
+        impl From<$from> for $to {
+            fn from(t: $from) -> Self {
+                Self { $($field: t.$field.into(),)* $($maybe: t.$maybe.map(Into::into),)* }
             }
         }
     };
@@ -247,31 +246,11 @@ pub struct Processed {
     pub next_run: Option<Time>,
 }
 
-impl From<params::ProcessedLetters> for Processed {
-    fn from(t: params::ProcessedLetters) -> Self {
-        let params::ProcessedLetters {
-            looked_at,
-            retried,
-            asked,
-            reminded,
-            abandoned,
-            left,
-            refused,
-            more,
-            ..
-        } = t;
-        let next_run = t.next_run.map(Into::into);
-        Self { looked_at, retried, asked, reminded, abandoned, left, refused, more, next_run }
-    }
-}
-
-impl From<Processed> for params::ProcessedLetters {
-    fn from(t: Processed) -> Self {
-        let Processed { looked_at, retried, asked, reminded, abandoned, left, refused, more, .. } = t;
-        let next_run = t.next_run.map(Into::into);
-        Self { looked_at, retried, asked, reminded, abandoned, left, refused, more, next_run }
-    }
-}
+same!(
+    Processed,
+    params::ProcessedLetters { looked_at, retried, asked, reminded, abandoned, left, refused, more },
+    maybe { next_run }
+);
 
 /// The question about causes as a query string.
 pub fn causes_to_query(q: &params::CauseQuery) -> String {

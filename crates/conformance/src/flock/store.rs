@@ -13,12 +13,10 @@ use tidegate_store::machine::Machine;
 use tidegate_store::params::{
     Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Dependencies,
     Enqueued, Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, PutSchedule,
-    QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
-    ScheduleView, Settle, Settled, Shelf, TickQuery, Ticket, Totals,
+    QueueView, Reauthorized, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, TickQuery, Ticket, Totals,
 };
-use tidegate_store::{
-    Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
-};
+use tidegate_store::{Feed, Jobs, Letters, Registry, Result, Schedules, Signals, Store, Upkeep, Versions};
 
 use super::Flock;
 
@@ -278,20 +276,7 @@ impl Upkeep for Flock {
     }
 }
 
-#[async_trait]
-impl Records for Flock {
-    async fn put_record(&self, note: Record, now: Timestamp) -> Result<()> {
-        self.notes.put_record(note, now).await
-    }
-
-    async fn records(&self, of: Shelf, now: Timestamp) -> Result<Vec<Record>> {
-        self.notes.records(of, now).await
-    }
-
-    async fn delete_record(&self, of: Shelf, key: String) -> Result<bool> {
-        self.notes.delete_record(of, key).await
-    }
-}
+tidegate_store::forward!(Records for Flock: |store| &store.notes);
 
 #[async_trait]
 impl Store for Flock {

@@ -421,6 +421,26 @@ mod tests {
     }
 
     #[test]
+    fn a_reset_forgets_failures_and_what_a_process_did() {
+        let mut b = opened();
+        b.reset();
+        for round in 0..2 {
+            let t = 10 + round * 10;
+            let turned: Vec<_> = (0..5).filter_map(|i| hear(&mut b, t + i, 1, Vote::Bad)).collect();
+            assert_eq!(turned, [BreakerState::Open], "five again, not one");
+            b.reset();
+        }
+        for i in 0..10 {
+            assert_eq!(hear(&mut b, 40 + i, 2, Vote::Good), None);
+        }
+        let turned: Vec<_> = (0..5).filter_map(|i| hear(&mut b, 60 + i, 1, Vote::Bad)).collect();
+        assert_eq!(turned, [BreakerState::OpenForProcess]);
+        b.reset();
+        assert_eq!(b.check(&RULE, 70, asker(0)), None, "it may call again");
+        assert_eq!(hear(&mut b, 71, 1, Vote::Bad), None);
+    }
+
+    #[test]
     fn a_probe_that_hangs_does_not_keep_the_others_from_closing_it() {
         let mut b = opened();
         assert!(b.pass(&RULE, 61 * SECOND, 100));

@@ -227,7 +227,7 @@ impl Asking<'_> {
             let wait = match gates.admit(self.desk.now(), &call).await {
                 Ok(Admission::Admitted(admitted)) => {
                     self.keeper.forget(&call.holder);
-                    self.desk.admitted(self.cx.id(), admitted.remaining);
+                    self.desk.admitted(&admitted);
                     let held = Arc::new(Held::new(admitted.permit));
                     self.cx.permits().push(held.clone());
                     return Ok(GatePermit::new(held, self.desk.clone()));
@@ -261,6 +261,7 @@ impl Asking<'_> {
     /// The job comes back when the gate said; until then nobody of the scope is handed out.
     fn put_off(&self, call: &Call, wait: &Wait) -> Failure {
         let domain = call.target.domain();
+        self.desk.refused(self.cx.job().ticket, &wait.gate, &call.target);
         self.keeper.remember(call.holder, wait.arrived);
         let gate = self.settings.gate(domain, &wait.gate);
         let park = gate.and_then(|g| to_park(self.settings, g, &call.target, self.cx.job()));

@@ -4,10 +4,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_core::gates::{LeaseEnd, Micros, Outcome, Permit, Renewal};
-use tidegate_core::ids::JobId;
+use tidegate_core::gates::{Admitted, LeaseEnd, Micros, Outcome, Permit, Renewal, Target};
 use tidegate_gates::Gates;
 use tidegate_store::gates::{Admissions, call_up};
+use tidegate_store::params::Ticket;
+use tidegate_telemetry::Runs;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
@@ -22,6 +23,8 @@ const MOST_BACK: usize = 100_000;
 /// Where handlers leave what concerns their permits.
 pub(crate) struct GateDesk {
     tide: Tidegate,
+    /// Where refusals are recorded, if traces are.
+    runs: Option<Arc<Runs>>,
     /// How long the first in a line waits in place.
     pub(crate) patience: Duration,
     /// How long a permit lasts without renewal.
@@ -41,11 +44,18 @@ impl std::fmt::Debug for GateDesk {
 }
 
 impl GateDesk {
-    pub(crate) fn new(tide: Tidegate, patience: Duration, lease_ms: i64, slots: usize) -> Arc<Self> {
+    pub(crate) fn new(
+        tide: Tidegate,
+        runs: Option<Arc<Runs>>,
+        patience: Duration,
+        lease_ms: i64,
+        slots: usize,
+    ) -> Arc<Self> {
         let in_place = Semaphore::new((slots / 4).max(1));
         let lease = lease_ms.saturating_mul(1_000);
         Arc::new(Self {
             tide,
+            runs,
             patience,
             lease,
             in_place,
@@ -69,10 +79,18 @@ impl GateDesk {
         self.now().unwrap_or_else(|| gates.clock())
     }
 
-    /// A job was admitted: others of its scope may be claimed.
-    pub(crate) fn admitted(&self, job: JobId, remaining: u32) {
-        if self.admissions.add(job, remaining) {
+    /// A job was admitted: others of its scope may be claimed, and it may be the turn of one that was put off.
+    pub(crate) fn admitted(&self, admitted: &Admitted) {
+        let (domain, holder) = (admitted.permit.target.domain(), &admitted.permit.holder);
+        if self.admissions.add(domain, holder, admitted) {
             self.bell.notify_one();
+        }
+    }
+
+    /// A gate refused a call of this run.
+    pub(crate) fn refused(&self, ticket: Ticket, gate: &str, target: &Target) {
+        if let Some(runs) = &self.runs {
+            runs.refused(ticket, gate, target);
         }
     }
 
@@ -109,7 +127,7 @@ impl GateDesk {
         }
         // One batch a round: what is to be given back does not wait for all that come meanwhile.
         let store = self.tide.store();
-        let told = self.admissions.tell_some(|jobs| store.admitted(jobs, self.tide.now())).await;
+        let told = self.admissions.tell_some(|news| news.send(&**store, self.tide.now())).await;
         if told {
             self.bell.notify_one();
         }

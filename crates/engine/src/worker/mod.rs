@@ -131,7 +131,7 @@ pub(crate) struct Shared {
     tally: Tally,
     phase: watch::Sender<Phase>,
     /// Attempts in traces, if they are recorded.
-    runs: Option<Runs>,
+    runs: Option<Arc<Runs>>,
     /// Somebody asked this worker to drain.
     drain_asked: watch::Sender<bool>,
 }
@@ -458,10 +458,16 @@ impl Worker {
     async fn start(self, until_idle: bool) -> Result<Arc<Shared>> {
         let checked = check::handlers(&self).await?;
         let name = self.name.map_or_else(default_name, Ok)?;
-        let runs = self.tide.telemetry().map(|t| Runs::new(t.clone(), name.clone()));
+        let runs = self.tide.telemetry().map(|t| Arc::new(Runs::new(t.clone(), name.clone())));
         let memory = Guard::new(self.memory_limit, !self.tide.clock().is_virtual());
         memory.run_once();
-        let gates = GateDesk::new(self.tide.clone(), self.gate_patience, self.lease_ms, self.concurrency);
+        let gates = GateDesk::new(
+            self.tide.clone(),
+            runs.clone(),
+            self.gate_patience,
+            self.lease_ms,
+            self.concurrency,
+        );
         let desk = Desk::new(self.concurrency, checked.queues.len(), drivers(), until_idle);
         let mut handlers = HashMap::with_capacity(self.handlers.len());
         for handler in self.handlers {

@@ -25,7 +25,7 @@ pub(crate) fn claimed_under(
     n: i64,
     priority: Priority,
 ) -> (ClaimedJob, Arc<Lease>) {
-    let gates = GateDesk::new(tide.clone(), Duration::ZERO, 30_000, 1);
+    let gates = GateDesk::new(tide.clone(), None, Duration::ZERO, 30_000, 1);
     let lease = Ledger::new(gates).add(LeaseId(number), 1, tokio::time::Instant::now(), tide.clone());
     let job = ClaimedJob {
         ticket: Ticket { lease: LeaseId(number), seq: Seq(n) },

@@ -237,6 +237,33 @@ async fn a_permit_lasts_as_long_as_its_run_and_nobody_has_it_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_admission_calls_the_next_job_that_fits_although_it_was_told_a_later_time() {
+    let tide = tide(
+        r#"
+        [[gates.shopify.gates]]
+        name = "points"
+        gate.reported = { capacity = 100, restore_per_s = 0.01, known = true }
+    "#,
+    )
+    .await;
+    // Apart, so that each asks, and stands in line.
+    for (tenant, cost) in [("acme", 100), ("umbrella", 10), ("hooli", 10), ("initech", 10)] {
+        tide.enqueue(Shop { cost }).tenant(tenant).await.unwrap();
+    }
+    let worker = Worker::new(&tide).concurrency(4).handle(async |job: Shop, cx: Context| -> Outcome {
+        let permit = cx.gate("shopify").cost(job.cost).admit().await?;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        // It has cost nothing: all comes back.
+        permit.settle(Answer::ok().cost(0)).await?;
+        done()
+    });
+    let report = tide.run(worker).await;
+    assert_eq!(report.completed, 4);
+    let took = tide.elapsed_ms();
+    assert!((10_000..11_000).contains(&took), "the last three at once: {took}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_permit_that_an_operator_takes_away_is_lost() {
     let tide = tide(ONE_AT_A_TIME).await;
     let ids = add(&tide, "acme", 1).await;

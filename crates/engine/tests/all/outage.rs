@@ -14,19 +14,13 @@ mod flaky {
     //! A store in memory whose calls fail while a counter says so.
 
     use async_trait::async_trait;
+    use tidegate::store::Jobs;
     use tidegate::store::params::{
-        Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Enqueued,
-        Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, PutSchedule,
-        QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve,
-        ScheduleChange, ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
+        Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, JobQuery, NewJob, Page, Report, Settle,
+        Settled,
     };
-    use tidegate::store::{Jobs, Letters, Records, Registry, Schedules, Upkeep, Versions};
-    use tidegate::{JobId, JobView, KindName, KindSettings, ParkScope, Priority, QueueName, QueueSettings};
-    use tidegate::{State, Timestamp, Why};
-    use tidegate_core::ids::{LeaseId, ScheduleName};
-    use tidegate_core::job::Park;
-    use tidegate_core::registry::{Document, Version, VersionInfo};
-    use tidegate_core::schedule::TickEntry;
+    use tidegate::{JobId, JobView, Priority, State, Timestamp, Why};
+    use tidegate_core::ids::LeaseId;
 
     use super::*;
 
@@ -127,169 +121,9 @@ mod flaky {
         }
     }
 
-    #[async_trait]
-    impl Registry for Flaky {
-        async fn put_queue(&self, name: QueueName, settings: QueueSettings, now: Timestamp) -> Result<()> {
-            self.inner.put_queue(name, settings, now).await
-        }
-
-        async fn settings(&self) -> Result<Vec<(QueueName, QueueSettings)>> {
-            self.inner.settings().await
-        }
-
-        async fn ensure_queue(&self, name: QueueName, now: Timestamp) -> Result<()> {
-            self.inner.ensure_queue(name, now).await
-        }
-
-        async fn put_kind(&self, name: KindName, settings: KindSettings) -> Result<()> {
-            self.inner.put_kind(name, settings).await
-        }
-
-        async fn queues(&self, now: Timestamp) -> Result<Vec<QueueView>> {
-            self.inner.queues(now).await
-        }
-
-        async fn kinds(&self) -> Result<Vec<KindView>> {
-            self.inner.kinds().await
-        }
-
-        async fn park(&self, park: Park, now: Timestamp) -> Result<()> {
-            self.inner.park(park, now).await
-        }
-
-        async fn unpark(&self, scope: ParkScope, by: String, now: Timestamp) -> Result<bool> {
-            self.inner.unpark(scope, by, now).await
-        }
-
-        async fn parks(&self) -> Result<Vec<Park>> {
-            self.inner.parks().await
-        }
-    }
-
-    #[async_trait]
-    impl Versions for Flaky {
-        async fn apply(&self, apply: Apply) -> Result<Applied> {
-            self.inner.apply(apply).await
-        }
-
-        async fn refuse(&self, refused: RefusedDocument, now: Timestamp) -> Result<u64> {
-            self.inner.refuse(refused, now).await
-        }
-
-        async fn registry(&self) -> Result<Document> {
-            self.inner.registry().await
-        }
-
-        async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>> {
-            self.inner.versions(limit).await
-        }
-
-        async fn version(&self, number: u64) -> Result<Option<Version>> {
-            self.inner.version(number).await
-        }
-    }
-
-    #[async_trait]
-    impl Letters for Flaky {
-        async fn recover(&self, letters: Vec<Recover>, now: Timestamp) -> Result<Vec<Recovered>> {
-            self.inner.recover(letters, now).await
-        }
-
-        async fn resolve(&self, resolve: Resolve) -> Result<()> {
-            self.inner.resolve(resolve).await
-        }
-
-        async fn reauthorized(
-            &self,
-            letters: Vec<Reauthorized>,
-            by: String,
-            now: Timestamp,
-        ) -> Result<Vec<Recovered>> {
-            self.inner.reauthorized(letters, by, now).await
-        }
-
-        async fn process_letters(&self, process: ProcessLetters) -> Result<ProcessedLetters> {
-            self.inner.process_letters(process).await
-        }
-
-        async fn causes(&self, query: CauseQuery) -> Result<Causes> {
-            self.inner.causes(query).await
-        }
-    }
-
-    #[async_trait]
-    impl Schedules for Flaky {
-        async fn put_schedule(&self, put: PutSchedule) -> Result<ScheduleChange> {
-            self.inner.put_schedule(put).await
-        }
-
-        async fn delete_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<bool> {
-            self.inner.delete_schedule(name, now).await
-        }
-
-        async fn pause_schedule(
-            &self,
-            name: ScheduleName,
-            by: String,
-            now: Timestamp,
-        ) -> Result<ScheduleView> {
-            self.inner.pause_schedule(name, by, now).await
-        }
-
-        async fn resume_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<ScheduleView> {
-            self.inner.resume_schedule(name, now).await
-        }
-
-        async fn run_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<JobId> {
-            self.inner.run_schedule(name, now).await
-        }
-
-        async fn schedules(&self) -> Result<Vec<ScheduleView>> {
-            self.inner.schedules().await
-        }
-
-        async fn schedule(&self, name: ScheduleName) -> Result<Option<ScheduleView>> {
-            self.inner.schedule(name).await
-        }
-
-        async fn schedule_ticks(&self, query: TickQuery) -> Result<Vec<TickEntry>> {
-            self.inner.schedule_ticks(query).await
-        }
-    }
-
-    #[async_trait]
-    impl Upkeep for Flaky {
-        async fn advance(&self, now: Timestamp) -> Result<Advanced> {
-            self.inner.advance(now).await
-        }
-
-        async fn prune(&self, limit: usize, now: Timestamp) -> Result<u64> {
-            self.inner.prune(limit, now).await
-        }
-
-        async fn erase(&self, erase: Erase) -> Result<Erased> {
-            self.inner.erase(erase).await
-        }
-
-        async fn totals(&self) -> Result<Totals> {
-            self.inner.totals().await
-        }
-    }
-
-    #[async_trait]
-    impl Records for Flaky {
-        async fn put_record(&self, record: Record, now: Timestamp) -> Result<()> {
-            self.inner.put_record(record, now).await
-        }
-
-        async fn records(&self, shelf: Shelf, now: Timestamp) -> Result<Vec<Record>> {
-            self.inner.records(shelf, now).await
-        }
-
-        async fn delete_record(&self, shelf: Shelf, key: String) -> Result<bool> {
-            self.inner.delete_record(shelf, key).await
-        }
-    }
+    tidegate_store::forward!(
+        Registry, Versions, Letters, Schedules, Upkeep, Records for Flaky: |store| &store.inner
+    );
 
     #[async_trait]
     impl Store for Flaky {

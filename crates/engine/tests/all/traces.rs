@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
+use tidegate::gates::GateSettings;
 use tidegate::telemetry::{Exporter, Kind, NotSent, Span, Value};
 use tidegate::{
     Context, Failure, Job, Outcome, RetryPolicy, Telemetry, TelemetryOptions, Tidegate, TraceParent, Worker,
@@ -101,6 +102,31 @@ async fn a_job_without_a_context_has_the_trace_that_its_id_names() {
         spans.iter().map(|s| (outcome(s), s.failed)).collect::<Vec<_>>(),
         [(Some(&"created".into()), false), (Some(&"refused".into()), true),]
     );
+}
+
+#[tokio::test]
+async fn a_run_that_a_gate_refused_says_which_call_it_was() {
+    let gates = "[[gates.shopify.gates]]\nname = \"calls\"\ngate.window = { max = 1, every = \"200ms\" }";
+    let (tide, kept) = traced(1.0);
+    let tide = tide.gates(GateSettings::from_toml(gates).unwrap()).await.unwrap();
+    for _ in 0..2 {
+        tide.enqueue(Next).tenant("acme").await.unwrap();
+    }
+    let call = async |_: Next, cx: Context| -> Outcome {
+        let _permit = cx.gate("shopify").endpoint("orders").subject("49-170-1234").admit().await?;
+        done()
+    };
+    Worker::new(&tide).gate_patience("0s").handle(call).run_until_idle().await.unwrap();
+    let spans = kept.0.lock().unwrap();
+    let refused: Vec<_> = spans.iter().flat_map(|s| &s.events).filter(|e| e.name == "gate refused").collect();
+    assert!(!refused.is_empty());
+    for event in refused {
+        for said in [("tidegate.gate_name", "calls"), ("tidegate.endpoint", "orders")] {
+            assert!(event.attributes.contains(&(said.0, said.1.into())), "{event:?}");
+        }
+    }
+    let text = format!("{spans:?}");
+    assert!(!text.contains("acme") && !text.contains("49-170-1234"), "nobody asked for names: {text}");
 }
 
 #[tokio::test]

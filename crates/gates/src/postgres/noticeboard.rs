@@ -13,7 +13,7 @@ impl Noticeboard for PgGates {
     async fn publish(&self, seen: &Snapshot) -> Result<(), GatesError> {
         let link = self.shared.desk().await?;
         link.execute(sql::SEEN_PUT, &[&seen.process, &seen.to_text()]).await?;
-        link.execute(sql::SEEN_PRUNE, &[&SNAPSHOT_KEPT]).await?;
+        link.execute(sql::SEEN_PRUNE, &[&SNAPSHOT_KEPT, &(SNAPSHOTS as i64)]).await?;
         self.shared.give_back(link);
         Ok(())
     }

@@ -23,6 +23,27 @@ impl Inner {
         let answer = self.link.ask(key, command).await.map_err(unreachable)?;
         redis::from_redis_value(answer).map_err(|e| GatesError::Corrupt(e.to_string()))
     }
+
+    /// Takes down what is too old, and the oldest where there are too many. Writers do it, too: there may be no readers.
+    async fn take_down(&self, list: &str) -> Result<(), GatesError> {
+        let mut old = redis::cmd("ZREMRANGEBYSCORE");
+        old.arg(list).arg("-inf").arg((self.clock() - SNAPSHOT_KEPT) / SECOND);
+        self.tell::<redis::Value>(list, &old).await?;
+        let mut excess = redis::cmd("ZRANGE");
+        excess.arg(list).arg(0).arg(-(SNAPSHOTS as i64) - 1);
+        let processes: Vec<String> = self.tell(list, &excess).await?;
+        for some in processes.chunks(TOGETHER) {
+            let (mut strike, mut delete) = (redis::cmd("ZREM"), redis::cmd("DEL"));
+            strike.arg(list).arg(some);
+            for process in some {
+                delete.arg(format!("{list}:{process}"));
+            }
+            for command in [strike, delete] {
+                self.tell::<redis::Value>(list, &command).await?;
+            }
+        }
+        Ok(())
+    }
 }
 
 #[async_trait]
@@ -39,14 +60,12 @@ impl Noticeboard for RedisGates {
         for command in [put, enlist, keep] {
             inner.tell::<redis::Value>(&list, &command).await?;
         }
-        Ok(())
+        inner.take_down(&list).await
     }
 
     async fn published(&self) -> Result<Vec<Snapshot>, GatesError> {
         let (inner, list) = (&*self.inner, self.inner.seen_key());
-        let mut old = redis::cmd("ZREMRANGEBYSCORE");
-        old.arg(&list).arg("-inf").arg((inner.clock() - SNAPSHOT_KEPT) / SECOND);
-        inner.tell::<redis::Value>(&list, &old).await?;
+        inner.take_down(&list).await?;
         let mut newest = redis::cmd("ZREVRANGE");
         newest.arg(&list).arg(0).arg(SNAPSHOTS as i64 - 1);
         let processes: Vec<String> = inner.tell(&list, &newest).await?;

@@ -46,13 +46,14 @@ pub(crate) async fn admit(call: Call) -> Answer {
     let domain = gates.settings.domain_of(request.connector.as_str()).to_owned();
     let asked = request.into_call(&domain)?;
     let admission = done(&call, gates.backend.admit(None, &asked).await)?;
-    // What was handed out with caution since a gate refused may go on. The worker need not wait for that.
-    if let (Admission::Admitted(admitted), Some(job)) = (&admission, asked.holder.job())
-        && call.app.admissions.add(job, admitted.remaining)
+    // What was handed out with caution since a gate refused may go on, and whose turn this has made. The worker need not wait for
+    // that.
+    if let Admission::Admitted(admitted) = &admission
+        && call.app.admissions.add(&domain, &asked.holder, admitted)
     {
         let app = call.app.clone();
         call.app.tasks.spawn(async move {
-            app.admissions.tell(|jobs| app.store.admitted(jobs, app.now())).await;
+            app.admissions.tell(|news| news.send(&*app.store, app.now())).await;
         });
     }
     ok(&AdmitReply::new(admission, gates.backend.clock()))
@@ -237,8 +238,12 @@ pub(crate) async fn act(call: Call) -> Answer {
 
 async fn perform(call: &Call, backend: &dyn Backend, act: Act, note: Note) -> Result<Acted, Problem> {
     let domain = call.text("domain");
+    let mut called = called_by(call, backend, &act).await?;
     let mut acted = Acted::default();
-    let called = called_by(call, backend, &act).await?;
+    if called.len() > SHOWN {
+        called.truncate(SHOWN);
+        acted.called_first = u32::try_from(SHOWN).ok();
+    }
     match act {
         Act::Release { holder, dry_run } => {
             let released = backend.force_release(None, domain, &holder, dry_run, note).await;
@@ -265,14 +270,14 @@ async fn perform(call: &Call, backend: &dyn Backend, act: Act, note: Note) -> Re
 }
 
 /// Who waits and may pass after it: what they were told no longer holds. Looked up before, since what is cleared is not known any
-/// more.
+/// more; one more than are called, to tell whether there are more.
 async fn called_by(call: &Call, backend: &dyn Backend, act: &Act) -> Result<Vec<Holder>, Problem> {
     match act {
         Act::Promote { holder } => Ok(vec![*holder]),
         Act::Breaker { order: BreakerOrder::Reset, .. }
         | Act::Switch { off: true, .. }
         | Act::Clear { dry_run: false } => {
-            let waiters = done(call, backend.waiters(call.text("domain"), SHOWN).await)?;
+            let waiters = done(call, backend.waiters(call.text("domain"), SHOWN + 1).await)?;
             Ok(waiters.into_iter().map(|w| w.holder).collect())
         }
         // Those that a release makes room for are woken by itself.

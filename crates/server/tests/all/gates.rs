@@ -1,6 +1,6 @@
 //! Gates over HTTP: admissions, permits, and the levers of operators.
 
-use crate::common::{Ask, Served};
+use crate::common::{Ask, Served, until};
 use hyper::Method;
 use serde_json::{Value, json};
 use tidegate_wire::keys::{CreatedKey, Role};
@@ -180,4 +180,51 @@ async fn lives_of_permits_are_shown_to_operators_and_to_a_tenant_its_own() {
         (&json!(1), &json!(2))
     );
     assert!(report["verdicts"].as_array().unwrap().iter().any(|v| v["objective"] == "slot_leakage"));
+}
+
+#[tokio::test]
+async fn a_job_whose_turn_an_admission_made_is_called_at_once() {
+    let served = Served::with_gates(POINTS).await;
+    served.register().await;
+    let id = served.mail(json!({})).await;
+    let whole = served.post("/v1/admissions", ask("shopify", "h1", 100)).await.is(200).json;
+    served.post("/v1/admissions", ask("shopify", "h2", 10)).await.is(200);
+    let wait = served.post("/v1/admissions", ask("shopify", &id, 10)).await.is(200).json;
+    assert_eq!(wait["admission"]["wait"]["position"], 2);
+    let ticket = served.claim(1).await["jobs"][0]["ticket"].clone();
+    let put_off = json!({ "for_ms": 3_600_000, "reason": "points", "gate": "shopify" });
+    served.settle(json!({ "ticket": ticket, "outcome": "snooze", "snooze": put_off })).await;
+    // All of it comes back, and the first in line is told: there is more than that one needs.
+    let end = json!({ "permit": whole["admission"]["admitted"]["permit"], "outcome": { "end": "ok", "actual": 0 } });
+    let settled = served.post("/v1/admissions/settle", end).await.is(200).json;
+    assert_eq!(settled["settled"]["woken"], json!(["h2"]));
+    let second = served.post("/v1/admissions", ask("shopify", "h2", 10)).await.is(200).json;
+    assert_eq!(second["admission"]["admitted"]["woken"], json!([id]));
+    until("the job is called", async || {
+        served.get(&format!("/v1/jobs/{id}")).await.is(200).json["state"] == "ready"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_act_says_if_more_wait_than_it_called() {
+    let served = Served::with_gates(POINTS).await;
+    let act = async |act: Value| {
+        let body = json!({ "act": act, "why": "test" });
+        served.post("/v1/gates/netsuite", body).await.is(200).json
+    };
+    act(json!({ "do": "breaker", "gate": "health", "order": { "trip": { "lasts": 60_000_000 } } })).await;
+    let mut client = served.connect().await;
+    for n in 0..=1_000 {
+        if n == 1_000 {
+            let reset = act(json!({ "do": "breaker", "gate": "health", "order": "reset" })).await;
+            assert_eq!(reset, json!({ "breakers": 1 }), "all were called");
+            act(json!({ "do": "breaker", "gate": "health", "order": { "trip": { "lasts": 60_000_000 } } }))
+                .await;
+        }
+        let body = ask("rest", &format!("h{n}"), 1);
+        client.send(Ask::new(Method::POST, "/v1/admissions").json(&body)).await.is(200);
+    }
+    let reset = act(json!({ "do": "breaker", "gate": "health", "order": "reset" })).await;
+    assert_eq!(reset, json!({ "breakers": 1, "called_first": 1_000 }));
 }

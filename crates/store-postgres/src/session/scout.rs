@@ -4,6 +4,7 @@
 //! holds up everybody else. The connection is busy waiting, so this takes another one.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_store::Result;
@@ -12,6 +13,7 @@ use tokio_postgres::Row;
 
 use super::{Behind, FOLLOW, Session};
 use crate::link::Link;
+use crate::listener::Heard;
 use crate::statements::Sql;
 
 /// Others count as being at it for this long after their last commit.
@@ -40,10 +42,34 @@ impl Scout {
     }
 }
 
+/// When to look at the log again.
+struct Lookout {
+    heard: Arc<Heard>,
+    /// The newest commit that was heard of when a look found nothing: not worth another one. Somebody may say what is not so, and
+    /// a database that was brought back from a backup begins below what was heard of it.
+    in_vain: i64,
+}
+
+impl Lookout {
+    /// Waits until there may be something after this version. The newest commit that was heard of by then.
+    async fn wait(&self, from: i64) -> i64 {
+        // Heard or not, it is looked at.
+        let _ = tokio::time::timeout(LOOK, self.heard.beyond(from.max(self.in_vain))).await;
+        self.heard.version()
+    }
+
+    /// What a look brought.
+    fn note(&mut self, newest: i64, found: bool) {
+        if !found {
+            self.in_vain = newest;
+        }
+    }
+}
+
 /// What came first.
 enum First<T> {
     Answer(T),
-    Log(Result<Vec<Row>>),
+    Log(i64, Result<Vec<Row>>),
 }
 
 impl Session {
@@ -72,29 +98,56 @@ impl Session {
                 }
             }
         }
+        let mut lookout = Lookout { heard: self.heard.clone(), in_vain: 0 };
         loop {
-            let (from, heard) = (self.mark.version, self.heard.clone());
+            let from = self.mark.version;
             let Some(link) = &self.scout.link else { return Ok(runtime.block_on(answer)) };
             let news = async {
-                // Heard or not, it is looked at.
-                let _ = tokio::time::timeout(LOOK, heard.beyond(from)).await;
-                link.query(Sql::LogAfter, &[&from, &FOLLOW]).await
+                let newest = lookout.wait(from).await;
+                (newest, link.query(Sql::LogAfter, &[&from, &FOLLOW]).await)
             };
             let first = runtime.block_on(async {
                 tokio::select! {
                     biased;
                     answer = &mut answer => First::Answer(answer),
-                    log = news => First::Log(log),
+                    (newest, log) = news => First::Log(newest, log),
                 }
             });
             match first {
                 First::Answer(answer) => return Ok(answer),
-                First::Log(Ok(log)) => self.follow(&log)?,
-                First::Log(Err(error)) => {
+                First::Log(newest, Ok(log)) => {
+                    lookout.note(newest, !log.is_empty());
+                    self.follow(&log)?;
+                }
+                First::Log(_, Err(error)) => {
                     tracing::debug!("Others cannot be followed while the lock is waited for: {error}");
                     self.scout.link = None;
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_commit_that_is_heard_of_and_not_found_is_not_looked_for_without_a_pause() {
+        let mut lookout = Lookout { heard: Arc::default(), in_vain: 0 };
+        let began = Instant::now();
+        lookout.heard.hear("c900");
+        assert_eq!(lookout.wait(7).await, 900);
+        assert_eq!(began.elapsed(), Duration::ZERO, "it is looked for at once");
+        lookout.note(900, true);
+        lookout.wait(8).await;
+        assert_eq!(began.elapsed(), Duration::ZERO, "and so is what comes after what was found");
+        lookout.note(900, false);
+        lookout.wait(8).await;
+        assert_eq!(began.elapsed(), LOOK, "not again before it is time");
+        lookout.heard.hear("c901");
+        assert_eq!((lookout.wait(8).await, began.elapsed()), (901, LOOK), "unless there is news");
     }
 }

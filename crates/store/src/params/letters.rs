@@ -1,10 +1,47 @@
-//! Dead letters together: their processor, new grants, and what they died of.
+//! Dead letters: one that is recovered or settled, and all together: their processor, new grants, and what they died of.
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::failure::Category;
 use tidegate_core::ids::{JobId, KindName, QueueName, TenantId};
+use tidegate_core::job::Resolution;
 use tidegate_core::letters::Cause;
 use tidegate_core::time::Timestamp;
+
+/// Recover a dead letter as a new job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recover {
+    /// The dead job.
+    pub dead: JobId,
+    /// Id of the job that takes its place, if it has none yet.
+    pub new_id: JobId,
+}
+
+/// Reply to one recovery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recovered {
+    /// As this new job.
+    As(JobId),
+    /// It had been recovered before, as this job.
+    Already(JobId),
+    /// There is no such dead letter.
+    NotDead,
+    /// It was settled without running again.
+    Resolved,
+}
+
+/// Settle a dead letter without running it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolve {
+    /// The dead job.
+    pub id: JobId,
+    /// How.
+    pub resolution: Resolution,
+    /// By whom.
+    pub by: String,
+    /// Now.
+    pub now: Timestamp,
+}
 
 /// A dead letter whose tenant has authorized again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,12 +17,10 @@ use tidegate_core::why::Why;
 use tidegate_store::params::{
     Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Enqueued,
     Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, PutSchedule,
-    QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
-    ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
+    QueueView, Reauthorized, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
+    ScheduleView, Settle, Settled, TickQuery, Totals,
 };
-use tidegate_store::{
-    Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
-};
+use tidegate_store::{Feed, Jobs, Letters, Registry, Result, Schedules, Signals, Store, Upkeep, Versions};
 
 /// The stores.
 pub(crate) struct Turns {
@@ -272,20 +270,7 @@ impl Upkeep for Turns {
     }
 }
 
-#[async_trait]
-impl Records for Turns {
-    async fn put_record(&self, record: Record, now: Timestamp) -> Result<()> {
-        self.one().put_record(record, now).await
-    }
-
-    async fn records(&self, on: Shelf, now: Timestamp) -> Result<Vec<Record>> {
-        self.one().records(on, now).await
-    }
-
-    async fn delete_record(&self, on: Shelf, key: String) -> Result<bool> {
-        self.one().delete_record(on, key).await
-    }
-}
+tidegate_store::forward!(Records for Turns: |store| store.one());
 
 #[async_trait]
 impl Store for Turns {

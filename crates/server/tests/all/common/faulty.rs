@@ -4,22 +4,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use tidegate_core::codes;
-use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, ScheduleName};
+use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
-use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
-use tidegate_core::schedule::TickEntry;
+use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
 use tidegate_store::params::{
-    Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Enqueued,
-    Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, PutSchedule,
-    QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
-    ScheduleView, Settle, Settled, Shelf, TickQuery, Totals,
+    Advanced, Beat, CancelJob, CancelReply, Claim, Claimed, Enqueued, Erase, Erased, JobQuery, KindView,
+    NewJob, Page, QueueView, Report, Settle, Settled, Totals,
 };
-use tidegate_store::{
-    Error, Feed, Jobs, Letters, MemoryStore, Records, Registry, Result, Schedules, Signals, Store, Upkeep,
-    Versions,
-};
+use tidegate_store::{Error, Feed, Jobs, MemoryStore, Registry, Result, Signals, Store, Upkeep};
 
 #[derive(Default)]
 pub(crate) struct FaultyStore {
@@ -129,87 +123,8 @@ impl Registry for FaultyStore {
     }
 }
 
-#[async_trait]
-impl Versions for FaultyStore {
-    async fn apply(&self, apply: Apply) -> Result<Applied> {
-        self.there()?.apply(apply).await
-    }
-
-    async fn refuse(&self, refused: RefusedDocument, now: Timestamp) -> Result<u64> {
-        self.there()?.refuse(refused, now).await
-    }
-
-    async fn registry(&self) -> Result<Document> {
-        self.there()?.registry().await
-    }
-
-    async fn versions(&self, limit: usize) -> Result<Vec<VersionInfo>> {
-        self.there()?.versions(limit).await
-    }
-
-    async fn version(&self, number: u64) -> Result<Option<Version>> {
-        self.there()?.version(number).await
-    }
-}
-
-#[async_trait]
-impl Letters for FaultyStore {
-    async fn recover(&self, letters: Vec<Recover>, now: Timestamp) -> Result<Vec<Recovered>> {
-        self.there()?.recover(letters, now).await
-    }
-    async fn resolve(&self, resolve: Resolve) -> Result<()> {
-        self.there()?.resolve(resolve).await
-    }
-    async fn reauthorized(
-        &self,
-        letters: Vec<Reauthorized>,
-        by: String,
-        now: Timestamp,
-    ) -> Result<Vec<Recovered>> {
-        self.there()?.reauthorized(letters, by, now).await
-    }
-    async fn process_letters(&self, process: ProcessLetters) -> Result<ProcessedLetters> {
-        self.there()?.process_letters(process).await
-    }
-    async fn causes(&self, query: CauseQuery) -> Result<Causes> {
-        self.there()?.causes(query).await
-    }
-}
-
-#[async_trait]
-impl Schedules for FaultyStore {
-    async fn put_schedule(&self, put: PutSchedule) -> Result<ScheduleChange> {
-        self.there()?.put_schedule(put).await
-    }
-
-    async fn delete_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<bool> {
-        self.there()?.delete_schedule(name, now).await
-    }
-
-    async fn pause_schedule(&self, name: ScheduleName, by: String, now: Timestamp) -> Result<ScheduleView> {
-        self.there()?.pause_schedule(name, by, now).await
-    }
-
-    async fn resume_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<ScheduleView> {
-        self.there()?.resume_schedule(name, now).await
-    }
-
-    async fn run_schedule(&self, name: ScheduleName, now: Timestamp) -> Result<JobId> {
-        self.there()?.run_schedule(name, now).await
-    }
-
-    async fn schedules(&self) -> Result<Vec<ScheduleView>> {
-        self.there()?.schedules().await
-    }
-
-    async fn schedule(&self, name: ScheduleName) -> Result<Option<ScheduleView>> {
-        self.there()?.schedule(name).await
-    }
-
-    async fn schedule_ticks(&self, query: TickQuery) -> Result<Vec<TickEntry>> {
-        self.there()?.schedule_ticks(query).await
-    }
-}
+tidegate_store::forward!(Versions, Letters, Schedules for FaultyStore: |store| store.there()?);
+tidegate_store::forward!(Records for FaultyStore: |store| &store.inner);
 
 #[async_trait]
 impl Upkeep for FaultyStore {
@@ -224,19 +139,6 @@ impl Upkeep for FaultyStore {
     }
     async fn totals(&self) -> Result<Totals> {
         self.there()?.totals().await
-    }
-}
-
-#[async_trait]
-impl Records for FaultyStore {
-    async fn put_record(&self, record: Record, now: Timestamp) -> Result<()> {
-        self.inner.put_record(record, now).await
-    }
-    async fn records(&self, shelf: Shelf, now: Timestamp) -> Result<Vec<Record>> {
-        self.inner.records(shelf, now).await
-    }
-    async fn delete_record(&self, shelf: Shelf, key: String) -> Result<bool> {
-        self.inner.delete_record(shelf, key).await
     }
 }
 
