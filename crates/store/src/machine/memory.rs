@@ -7,8 +7,8 @@
 mod finished;
 mod jobs;
 
-use std::collections::hash_map::Entry;
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::ops::Deref;
 
 use tidegate_core::hash::{KeyMap, KeySet};
