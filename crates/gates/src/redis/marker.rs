@@ -36,7 +36,7 @@ impl Inner {
         newly: bool,
     ) -> Result<Arc<Domain>, GatesError> {
         let made = self.link.made();
-        let key = self.record_key(&domain.name, "marker");
+        let key = self.record_key(&domain.name, "layouts");
         let now = self.set_clock(&key).await?;
         let all: HashMap<u32, i64> = self.marked(&key, redis::cmd("HGETALL").arg(&key)).await?;
         let lost = match all.get(&self.layout) {
