@@ -122,7 +122,9 @@ impl Kinds {
         let Some(kind) = state.kinds.get_mut(name) else { return Ok(()) };
         kind.more = letters.len() == LETTERS;
         // Who died meanwhile was heard of, and may not have been found.
-        letters.into_iter().for_each(|job| kind.died(job.id));
+        for job in letters {
+            kind.died(job.id);
+        }
         kind.result = newest.as_ref().and_then(numbers).or(kind.result.take());
         kind.searched = Some(began);
         Ok(())
@@ -181,7 +183,9 @@ impl Kinds {
         match delivery {
             Delivery::Events(events) => {
                 let mut state = self.state();
-                events.iter().for_each(|(_, event)| state.hear(event));
+                for (_, event) in events.iter() {
+                    state.hear(event);
+                }
             }
             Delivery::Gap => self.begin(),
         }
