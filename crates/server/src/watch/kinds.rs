@@ -183,7 +183,7 @@ impl Kinds {
         match delivery {
             Delivery::Events(events) => {
                 let mut state = self.state();
-                for (_, event) in events.iter() {
+                for (_, event) in events {
                     state.hear(event);
                 }
             }
