@@ -266,6 +266,19 @@ impl KindSettings {
         self.schema = self.schema.take().map(|new| new.revealed(schema));
     }
 
+    /// Where something is written as it is shown, `***`, that is secret here or was secret in `old`, and was not put back.
+    pub fn hidden(&self, old: Option<&Self>) -> Option<&'static str> {
+        let was = old.and_then(|old| old.schema.as_ref());
+        let in_schema =
+            |schema: &Schema| schema.is_hidden() || was.is_some_and(|was| schema.keeps_mask_of(was));
+        if self.schema.as_ref().is_some_and(in_schema) {
+            return Some("schema");
+        }
+        let mut schemas = self.schema.iter().chain(was);
+        let schedule = self.schedule.as_ref()?;
+        schemas.any(|schema| schedule.is_hidden(schema)).then_some("schedule.payload")
+    }
+
     /// Says what is wrong with the settings, if anything.
     pub fn check(&self) -> Result<(), String> {
         self.faults().into_iter().next().map_or(Ok(()), |(_, why)| Err(why))

@@ -124,6 +124,15 @@ impl Schema {
         self.has_secrets() && hidden::is_hidden(&self.written)
     }
 
+    /// Whether something is still written as it was shown when `old` was, where that hid it.
+    pub fn keeps_mask_of(&self, old: &Self) -> bool {
+        let mut found = vec![];
+        if old.has_secrets() {
+            hidden::places(&self.written, &hidden::shown(&old.written), &mut String::new(), &mut found);
+        }
+        !found.is_empty()
+    }
+
     /// A payload with what was hidden when `old` was shown, as far as it stays hidden under the schema of the new one.
     pub fn revealed_payload(&self, new: &mut Value, old: &Value, under: Option<&Self>) {
         let mut revealed = new.clone();

@@ -20,6 +20,9 @@ use crate::rows::{read_seqs, sql};
 /// A schedule up to this length is listed; a longer one is looked up job by job.
 const SHORT_SCHEDULE: usize = 50_000;
 
+/// Most jobs of a state that are listed at a time: a page of a hundred must not list all letters there are.
+const PIECE: usize = 1_000;
+
 /// Fewest jobs asked for at a time, since some may turn out not to fit.
 const FEWEST: usize = 32;
 
@@ -101,26 +104,32 @@ impl Search {
 
     fn walk_list(mut self, conn: &Connection, mut list: Vec<i64>, want: usize) -> Result<Candidates> {
         let mut seqs = vec![];
-        while seqs.len() < want
-            && let Some(seq) = list.pop()
-        {
-            self.before = seq;
-            seqs.extend(self.window(conn, seq, seq + 1, 1)?);
-        }
-        let rest = match list.is_empty() {
-            true if self.floor == Some(self.before) => Rest::Cursor(Seq(self.before)),
-            true => Rest::End,
-            false => {
-                self.listed = Some(list);
-                Rest::Page(Box::new(self))
+        loop {
+            while seqs.len() < want
+                && let Some(seq) = list.pop()
+            {
+                self.before = seq;
+                seqs.extend(self.window(conn, seq, seq + 1, 1)?);
             }
-        };
-        Ok(Candidates { seqs, rest })
+            if !list.is_empty() {
+                self.listed = Some(list);
+                return Ok(Candidates { seqs, rest: Rest::Page(Box::new(self)) });
+            }
+            if self.floor != Some(self.before) {
+                return Ok(Candidates { seqs, rest: Rest::End });
+            }
+            // It was cut here.
+            self.scan = self.scan.saturating_sub(PIECE);
+            if self.scan == 0 {
+                return Ok(Candidates { seqs, rest: Rest::Cursor(Seq(self.before)) });
+            }
+            list = self.list(conn)?.unwrap_or_default();
+        }
     }
 
-    /// The jobs of a state that has few, newest last. `None`: walk all jobs.
+    /// The next jobs of a state that has few, newest last. `None`: walk all jobs.
     fn list(&mut self, conn: &Connection) -> Result<Option<Vec<i64>>> {
-        let most = self.scan;
+        let most = self.scan.min(PIECE);
         let mut list = match self.states() {
             [State::Dead] => finished(conn, 2, self.before, most)?,
             [State::Cancelled] => finished(conn, 3, self.before, most)?,
@@ -133,7 +142,7 @@ impl Search {
             _ => return Ok(None),
         };
         list.sort_unstable();
-        // A list that was cut ends this page where it was cut; otherwise the page has no floor of its own.
+        // A list that was cut has a floor, from which the next piece or the next page goes on.
         self.floor = Some(list.first().copied().filter(|_| list.len() == most).unwrap_or(i64::MIN));
         Ok(Some(list))
     }

@@ -11,7 +11,7 @@ use crate::Jobs;
 
 /// Most admissions that wait to be told. More are not: what was handed out with caution goes on with caution, and whose turn has
 /// come asks when it was told to.
-const MOST_UNTOLD: usize = 10_000;
+const MOST_UNTOLD: usize = 1_000;
 
 /// Jobs that were put off and whose turn has come need not wait for their time.
 pub async fn call_up<S: Jobs + ?Sized>(store: &S, domain: &str, woken: &[Holder], now: Timestamp) {

@@ -141,26 +141,30 @@ pub async fn two_hundred_letters_end_as_the_rules_say(w: &mut World) {
     }
 }
 
-/// What somebody has enqueued again under its key is not run again by the processor.
+/// What somebody has enqueued again under its key is not run again by the processor, and what it runs again holds its key.
 pub async fn what_was_enqueued_again_is_not_retried(w: &mut World) {
     kinds(w).await;
     let keyed = |id: JobId, key: &str| NewJob {
         unique: Some(crate::kit::unique(key, UniqueScope::Pending, OnConflict::Keep)),
         ..NewJob::new(id, kind("twice"), crate::kit::json("{}"))
     };
-    let (first, second) = (w.id(), w.id());
-    for (id, key) in [(first, "a"), (second, "b")] {
+    let (first, second, third, fourth) = (w.id(), w.id(), w.id(), w.id());
+    for (id, key) in [(first, "a"), (second, "b"), (third, "c"), (fourth, "c")] {
         w.add(keyed(id, key)).await;
         kill(w, Category::TransientServer, "busy").await;
     }
     let again = w.id();
     w.add(keyed(again, "a")).await;
     let done = process(w).await;
-    assert_eq!((done.looked_at, done.retried, done.left), (2, 1, 1));
-    for (id, taken) in [(first, false), (second, true)] {
+    assert_eq!((done.looked_at, done.retried, done.left), (4, 2, 2));
+    for (id, taken) in [(first, false), (second, true), (third, true), (fourth, false)] {
         let letter = w.get(id).await.dead.expect("a letter");
         assert_eq!(letter.recovered_as.is_some(), taken, "{id}");
     }
+    let beside = w.id();
+    let replies = w.store().enqueue(vec![keyed(beside, "b")], w.now).await.expect("answered");
+    let second = w.get(second).await.dead.and_then(|letter| letter.recovered_as);
+    assert_eq!(Some(replies[0].id), second, "its key is held");
 }
 
 pub async fn a_line_of_recoveries_is_retried_three_times(w: &mut World) {

@@ -202,3 +202,38 @@ fn settings_that_older_versions_wrote_are_still_read() {
     let text = serde_json::to_string(&kind).unwrap();
     assert!(!text.contains("schema") && !text.contains("managed") && !text.contains("policy"), "{text}");
 }
+
+#[test]
+fn a_secret_that_is_none_any_more_is_not_replaced_by_the_way_it_was_shown() {
+    let kind = |secret: bool, value: &str| {
+        let text = format!(
+            r#"
+[queues.q]
+[kinds.call]
+queue = "q"
+schedule = {{ cron = "0 3 * * *", payload = {{ key = "{value}" }} }}
+[kinds.call.schema]
+type = "object"
+[kinds.call.schema.properties.key]
+type = "string"
+default = "{value}"
+x-secret = {secret}
+"#
+        );
+        parse(&text).kinds.into_values().next().unwrap()
+    };
+    let old = kind(true, "s3cret");
+    let mut shown = kind(true, "***");
+    assert_eq!(shown.hidden(None), Some("schema"), "nobody knows it");
+    shown.reveal(&old);
+    assert_eq!(shown.hidden(Some(&old)), None);
+    assert_eq!(shown, old, "it was put back");
+    for unmarked in [kind(false, "***"), KindSettings { schema: None, ..kind(true, "***") }] {
+        let mut new = unmarked;
+        new.reveal(&old);
+        assert!(new.hidden(Some(&old)).is_some(), "{new:?}");
+    }
+    let mut told = kind(false, "told");
+    told.reveal(&old);
+    assert_eq!(told.hidden(Some(&old)), None, "who writes the value may show it");
+}

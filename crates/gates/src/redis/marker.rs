@@ -27,6 +27,12 @@ impl Inner {
         redis::from_redis_value(answer).map_err(|e| GatesError::Corrupt(e.to_string()))
     }
 
+    /// Whether a version before layouts had numbers used this domain: its marker was a key by itself.
+    async fn was_marked_before_layouts(&self, domain: &str) -> Result<bool, GatesError> {
+        let key = self.record_key(domain, "marker");
+        Ok(self.marked::<i64>(&key, redis::cmd("EXISTS").arg(&key)).await? > 0)
+    }
+
     /// Looks whether the domain's marker is still there. If it has gone since this process saw it, or another process wrote
     /// that it had gone, state was lost then. `newly`: this process has not seen it before, so that nothing is lost, unless
     /// it is the first with its layout.
@@ -42,7 +48,8 @@ impl Inner {
         let lost = match all.get(&self.layout) {
             Some(at) => *at,
             None => {
-                let lost = if newly && all.is_empty() { -1 } else { now };
+                let first = newly && all.is_empty() && !self.was_marked_before_layouts(&domain.name).await?;
+                let lost = if first { -1 } else { now };
                 let (mut mark, mut read) = (redis::cmd("HSETNX"), redis::cmd("HGET"));
                 mark.arg(&key).arg(self.layout).arg(lost);
                 read.arg(&key).arg(self.layout);
@@ -101,6 +108,15 @@ mod tests {
         let note = Note { who: "me".into(), why: "a test".into() };
         old.switch("d", Some("it"), true, note).await.unwrap();
         assert_eq!(new.switches("d").await.unwrap().len(), 1, "a gate that is off is off in every version");
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_after_a_version_without_layouts_begins_without_credit() {
+        let server = Server::start(&[]).unwrap();
+        server.command("SET tg:{d}!marker -1 EX 1000").unwrap();
+        let window = Kind::Window(Window { max: 5, every: Span::secs(600), unit: Unit::Calls });
+        let new = of_layout(LAYOUT, &server, &window).await;
+        assert!(matches!(new.admit(None, &call(1)).await.unwrap(), Admission::Wait(_)));
     }
 
     #[tokio::test]

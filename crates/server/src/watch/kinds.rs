@@ -125,7 +125,9 @@ impl Kinds {
         for job in letters {
             kind.died(job.id);
         }
-        kind.result = newest.as_ref().and_then(numbers).or(kind.result.take());
+        if let Some(job) = newest {
+            kind.result = numbers(&job);
+        }
         kind.searched = Some(began);
         Ok(())
     }
@@ -156,9 +158,9 @@ impl Kinds {
         let of = |(name, kind): (&String, &mut Kind)| Some((name.clone(), kind.completed.take()?));
         let completed: BTreeMap<String, JobId> = self.state().kinds.iter_mut().filter_map(of).collect();
         for (name, id) in completed {
-            let result = store.get(id).await?.as_ref().and_then(numbers);
-            if let (Some(result), Some(kind)) = (result, self.state().kinds.get_mut(&name)) {
-                kind.result = Some(result);
+            let job = store.get(id).await?;
+            if let (Some(job), Some(kind)) = (job, self.state().kinds.get_mut(&name)) {
+                kind.result = numbers(&job);
             }
         }
         Ok(())
@@ -336,6 +338,9 @@ mod tests {
         assert_eq!(w.look().await, (2, Some(2.0), 1), "what is new was heard of");
         w.resolve(first).await;
         assert_eq!(w.look().await, (1, Some(2.0), 1), "what was settled is seen");
+        w.run("rare", Outcome::Complete(None)).await;
+        assert_eq!(w.look().await, (1, None, 1), "the newest run had no result");
+        w.run("rare", done(2)).await;
         w.kinds.take(&Delivery::Gap);
         w.die("rare").await;
         assert_eq!(w.look().await, (2, Some(2.0), 2), "whoever missed something looks again");

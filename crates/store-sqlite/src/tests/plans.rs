@@ -34,6 +34,9 @@ fn statements_use_the_indexes_they_name() {
         let plan = plan(&conn, text);
         assert!(plan.contains(expected), "{text}\n{plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{text}\n{plan}");
+        // What is read for an array comes in its order.
+        let in_order = !text.contains("rarray") || text.contains("DELETE") || plan.starts_with("SCAN");
+        assert!(in_order, "{text}\n{plan}");
     }
     // Causes are put in order by how many letters they have, which no index knows.
     let plan = plan(&conn, sql!("letters/causes"));

@@ -99,9 +99,12 @@ impl<R: Rows> Machine<R> {
     pub fn turn(&mut self, jobs: &[JobId], gate: &ConnectorName, now: Timestamp) -> Result<()> {
         let now = self.tick(now)?;
         let by = format!("{GATE_PARK}{gate}");
+        let mut found = vec![];
         for id in jobs {
-            let Some(seq) = self.rows.find_job(*id)? else { continue };
-            self.hint_rows([seq].into_iter(), Need::Everything)?;
+            found.extend(self.rows.find_job(*id)?);
+        }
+        self.hint_rows(found.iter().copied(), Need::Everything)?;
+        for seq in found {
             if self.memory.leases.running(seq).is_some() {
                 // Its handler has been refused and is about to put it off: that would be for nothing.
                 if self.turned.len() >= MOST_TURNED {

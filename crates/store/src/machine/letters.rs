@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
 use tidegate_core::ids::{JobId, Seq};
-use tidegate_core::job::{DeadLetter, OnDead, Resolution, Review, State};
+use tidegate_core::job::{DeadLetter, OnDead, Resolution, Review, State, Unique, UniqueScope};
 use tidegate_core::lanes::{LaneId, LaneKey};
 use tidegate_core::letters::Lineage;
 use tidegate_core::limits;
@@ -116,8 +116,7 @@ impl<R: Rows> Machine<R> {
         let lane = self.lane_of_today(state.lane.unwrap_or(row.lane), row.kind)?;
         let extra = JobExtra {
             flow: flow.map(|flow| Flow { total: waiting.parents.len() as u32, ..flow }),
-            // The key was freed when the job died; somebody else may hold it by now.
-            unique: None,
+            unique: how.key(row.extra.as_deref()),
             recovered_from: Some(row.id),
             lineage: Some(lineage),
             sent: None,
@@ -239,6 +238,14 @@ pub(super) enum Recovery<'a> {
 }
 
 impl Recovery<'_> {
+    /// The key that the new job holds. The dead one's was freed when it died. The processor has seen that nobody holds it, and what it
+    /// runs again must not be enqueued beside; whoever else recovers a job wants it whoever holds the key by now.
+    fn key(&self, extra: Option<&JobExtra>) -> Option<Unique> {
+        let unique = extra?.unique.as_ref()?;
+        let held = matches!(unique.scope, UniqueScope::Pending | UniqueScope::PendingOrRunning);
+        (matches!(self, Self::Automatic) && held).then(|| unique.clone())
+    }
+
     /// What the line has been through, for the job that takes the dead one's place.
     fn carry(&self, lineage: Lineage) -> Lineage {
         match self {

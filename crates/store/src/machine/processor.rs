@@ -79,8 +79,12 @@ impl<R: Rows> Machine<R> {
         }
         let mut decided = Vec::with_capacity(page.len());
         for &(died_at, seq) in page {
-            let letter = self.rows.done(seq)?.and_then(|done| done.letter);
-            let body = *letter.ok_or_else(|| Error::internal(format!("letter {} is missing", seq.0)))?;
+            let Some(body) = self.rows.done(seq)?.and_then(|done| done.letter) else {
+                // One damaged row must not keep all others from being looked at.
+                tracing::warn!(seq = seq.0, "a dead letter has no body and is left out");
+                continue;
+            };
+            let body = *body;
             let action = letters::decide(&body, died_at, true, now);
             decided.push((Letter { seq, died_at, body }, action));
         }

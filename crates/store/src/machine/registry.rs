@@ -71,6 +71,9 @@ impl<R: Rows> Machine<R> {
         if let Some(there) = there {
             settings.reveal(there);
         }
+        if let Some(field) = settings.hidden(there) {
+            return Err(refuse(format!("{field}: {}", super::versions::HIDDEN)));
+        }
         // A schedule comes with the document that has it, or is one of its own.
         let schedule = there.and_then(|there| there.schedule.clone());
         if settings.schedule.is_some() && settings.schedule != schedule {

@@ -184,7 +184,7 @@ fn hide(change: &mut Difference, there: &Document, wanted: &Document) {
         document.kinds.iter().find(|(name, _)| name.as_str() == change.name).map(|(_, kind)| kind.clone())
     };
     let (now, then) = (kind(there), kind(wanted));
-    // What either schema calls secret is hidden on both sides.
+    // What either schema calls secret is hidden in both payloads; a schema hides what itself calls secret.
     let schemas: Vec<Schema> = [&now, &then].into_iter().filter_map(|k| k.as_ref()?.schema.clone()).collect();
     let shown = |kind: &Option<KindSettings>, field: &str| {
         let mut kind = kind.clone()?.as_shown();
@@ -234,7 +234,7 @@ fn entries(document: &Document) -> BTreeSet<(String, String)> {
 const KEPT_PROBLEMS: usize = 20;
 
 /// What is wrong with a secret that is not known.
-const HIDDEN: &str = "a secret is written as it is shown, `***`; write the secret itself";
+pub(super) const HIDDEN: &str = "a secret is written as it is shown, `***`; write the secret itself";
 
 /// Everything must be acceptable before anything is written.
 fn check(wanted: &Document, there: &Document, misplaced: Vec<Problem>) -> Result<()> {
@@ -246,13 +246,8 @@ fn check(wanted: &Document, there: &Document, misplaced: Vec<Problem>) -> Result
     }
     for (name, settings) in &wanted.kinds {
         settings.faults().into_iter().for_each(|(field, why)| fault(format!("kinds.{name}.{field}"), why));
-        if settings.schema.as_ref().is_some_and(Schema::is_hidden) {
-            fault(format!("kinds.{name}.schema"), HIDDEN.into());
-        }
-        if let (Some(schema), Some(schedule)) = (&settings.schema, &settings.schedule)
-            && schedule.is_hidden(schema)
-        {
-            fault(format!("kinds.{name}.schedule.payload"), HIDDEN.into());
+        if let Some(field) = settings.hidden(there.kinds.get(name)) {
+            fault(format!("kinds.{name}.{field}"), HIDDEN.into());
         }
     }
     let others = there.kinds.iter().filter(|(name, _)| !wanted.kinds.contains_key(*name));
