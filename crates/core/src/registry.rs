@@ -267,16 +267,17 @@ impl KindSettings {
     }
 
     /// Where something is written as it is shown, `***`, that is secret here or was secret in `old`, and was not put back.
-    pub fn hidden(&self, old: Option<&Self>) -> Option<&'static str> {
+    pub fn hidden(&self, old: Option<&Self>) -> Vec<&'static str> {
         let was = old.and_then(|old| old.schema.as_ref());
         let in_schema =
             |schema: &Schema| schema.is_hidden() || was.is_some_and(|was| schema.keeps_mask_of(was));
-        if self.schema.as_ref().is_some_and(in_schema) {
-            return Some("schema");
-        }
-        let mut schemas = self.schema.iter().chain(was);
-        let schedule = self.schedule.as_ref()?;
-        schemas.any(|schema| schedule.is_hidden(schema)).then_some("schedule.payload")
+        let in_payload =
+            |schedule: &ScheduleSpec| self.schema.iter().chain(was).any(|schema| schedule.is_hidden(schema));
+        let found = [
+            ("schema", self.schema.as_ref().is_some_and(in_schema)),
+            ("schedule.payload", self.schedule.as_ref().is_some_and(in_payload)),
+        ];
+        found.into_iter().filter_map(|(field, hidden)| hidden.then_some(field)).collect()
     }
 
     /// Says what is wrong with the settings, if anything.

@@ -141,7 +141,7 @@ fn check(crew: &Crew) {
 }
 
 fn ordeal(store: String, dir: tempfile::TempDir, processes: usize) {
-    let shape = Shape { width: count("TIDEGATE_DAG_WIDTH", 25) };
+    let shape = Shape { width: count("TIDEGATE_DAG_WIDTH", 40) };
     let kills = count("TIDEGATE_DAG_KILLS", 6);
     let seed = count("TIDEGATE_SEED", SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs());
     println!("seed {seed}: {kills} kills of {processes} processes over a flow of {} jobs", shape.jobs());

@@ -71,7 +71,7 @@ impl<R: Rows> Machine<R> {
         if let Some(there) = there {
             settings.reveal(there);
         }
-        if let Some(field) = settings.hidden(there) {
+        if let Some(field) = settings.hidden(there).first() {
             return Err(refuse(format!("{field}: {}", super::versions::HIDDEN)));
         }
         // A schedule comes with the document that has it, or is one of its own.

@@ -246,7 +246,7 @@ fn check(wanted: &Document, there: &Document, misplaced: Vec<Problem>) -> Result
     }
     for (name, settings) in &wanted.kinds {
         settings.faults().into_iter().for_each(|(field, why)| fault(format!("kinds.{name}.{field}"), why));
-        if let Some(field) = settings.hidden(there.kinds.get(name)) {
+        for field in settings.hidden(there.kinds.get(name)) {
             fault(format!("kinds.{name}.{field}"), HIDDEN.into());
         }
     }
