@@ -143,6 +143,7 @@ fn judge(lines: &[Line], files: &Files, schedules: u64, window: std::ops::Range<
     );
     if let Ok(bar) = std::env::var("TIDEGATE_SCHEDULE_LAG_MS") {
         let bar: i64 = bar.parse().unwrap();
-        assert!(percentile(&started, 990) <= bar, "p99 is above {bar} ms");
+        // The scheduler's lag, as `/health` and the metric define it: from the tick to the commit that fires it.
+        assert!(percentile(&fired, 990) <= bar, "p99 of the scheduler's lag is above {bar} ms");
     }
 }
