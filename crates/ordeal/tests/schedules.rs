@@ -2,7 +2,7 @@
 //! without any of Tidegate's own counters.
 //!
 //! `TIDEGATE_SCHEDULES` and `TIDEGATE_SCHEDULE_SECONDS` set how many and how long; `TIDEGATE_SCHEDULE_LAG_MS` is the bar for the
-//! 99th percentile of how late a run began, for a machine that has nothing else to do.
+//! 99th percentile of how late a tick was fired, for a machine that has nothing else to do.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
