@@ -2,7 +2,7 @@
 //! without any of Tidegate's own counters.
 //!
 //! `TIDEGATE_SCHEDULES` and `TIDEGATE_SCHEDULE_SECONDS` set how many and how long; `TIDEGATE_SCHEDULE_LAG_MS` is the bar for the
-//! 99th percentile of how late a tick was fired, for a machine that has nothing else to do.
+//! 99th percentile of how late a run began, for a machine that has nothing else to do.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
@@ -143,7 +143,7 @@ fn judge(lines: &[Line], files: &Files, schedules: u64, window: std::ops::Range<
     );
     if let Ok(bar) = std::env::var("TIDEGATE_SCHEDULE_LAG_MS") {
         let bar: i64 = bar.parse().unwrap();
-        // The scheduler's lag, as `/health` and the metric define it: from the tick to the commit that fires it.
-        assert!(percentile(&fired, 990) <= bar, "p99 of the scheduler's lag is above {bar} ms");
+        // Stricter than the scheduler's lag, which ends with the commit that fires a tick.
+        assert!(percentile(&started, 990) <= bar, "p99 is above {bar} ms");
     }
 }
