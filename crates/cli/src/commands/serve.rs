@@ -74,8 +74,11 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
     args.telemetry.over(&mut config)?;
     let mut options = options(&config)?;
     if let Target::Remote(url) = data::target(&config)? {
-        return Err(Failure::new(codes::INVALID_REQUEST, format!("{url} is a server already"))
-            .hint("serve a directory or a Postgres database: --dir DIR or --store postgres://…"));
+        return Err(Failure::new(
+            codes::INVALID_REQUEST,
+            format!("{url} is the address of a server, not a store to serve"),
+        )
+        .hint("add --dir DIR or --store postgres://…, or unset TIDEGATE_STORE if that names the server"));
     }
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     // A port of the system's choice is known too late to tell others who ask for the directory.
