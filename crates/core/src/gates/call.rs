@@ -18,8 +18,8 @@ pub const MAX_HOLDER_BYTES: usize = 47;
 /// Who holds a permit or a place: a job's call, a request. Kept inline, so that an admission allocates nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holder {
-    bytes: [u8; MAX_HOLDER_BYTES],
-    len: u8,
+    /// The text, zeros, and at the end the length of the text: six words.
+    bytes: [u8; MAX_HOLDER_BYTES + 1],
 }
 
 impl Holder {
@@ -35,14 +35,15 @@ impl Holder {
         if !s.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-:@+=#".contains(&b)) {
             return wrong("may contain letters, digits and . _ - : @ + = #");
         }
-        let mut bytes = [0; MAX_HOLDER_BYTES];
+        let mut bytes = [0; MAX_HOLDER_BYTES + 1];
         bytes[..s.len()].copy_from_slice(s.as_bytes());
-        Ok(Self { bytes, len: s.len() as u8 })
+        bytes[MAX_HOLDER_BYTES] = s.len() as u8;
+        Ok(Self { bytes })
     }
 
     /// A holder made of a number: `n-42`.
     pub fn number(n: u64) -> Self {
-        let mut bytes = [0; MAX_HOLDER_BYTES];
+        let mut bytes = [0; MAX_HOLDER_BYTES + 1];
         bytes[..2].copy_from_slice(b"n-");
         let digits = n.checked_ilog10().unwrap_or(0) as usize + 1;
         let (mut rest, mut at) = (n, 2 + digits);
@@ -56,7 +57,8 @@ impl Holder {
         if at == 3 {
             bytes[2] = b'0' + rest as u8;
         }
-        Self { bytes, len: digits as u8 + 2 }
+        bytes[MAX_HOLDER_BYTES] = digits as u8 + 2;
+        Self { bytes }
     }
 
     /// The holder of a job's call: the job's id, and from its second call in a run on the number of the call.
@@ -71,13 +73,23 @@ impl Holder {
 
     /// The holder as text.
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
+        std::str::from_utf8(&self.bytes[..self.len()]).unwrap_or_default()
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        usize::from(self.bytes[MAX_HOLDER_BYTES])
     }
 }
 
 impl Hash for Holder {
+    #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write(&self.bytes[..usize::from(self.len)]);
+        // Whole words: what is behind the text is zero.
+        let (words, _) = self.bytes.as_chunks::<8>();
+        for word in &words[..=self.len() / 8] {
+            state.write_u64(u64::from_le_bytes(*word));
+        }
     }
 }
 
@@ -173,11 +185,13 @@ impl Target {
     }
 
     /// The domain.
+    #[inline]
     pub fn domain(&self) -> &str {
         &self.domain
     }
 
     /// A part; empty if it has none.
+    #[inline]
     pub fn part(&self, part: Part) -> &str {
         &self.parts[part as usize]
     }
@@ -280,6 +294,7 @@ fn yes() -> bool {
 
 impl Call {
     /// A call of cost 1 and priority 2 with a lease of 30 s.
+    #[inline]
     pub fn new(target: Arc<Target>, holder: Holder) -> Self {
         Self {
             target,
