@@ -265,6 +265,7 @@ macro_rules! suite {
                 paging_shows_every_job_once_while_jobs_come_and_go,
                 a_page_is_bounded,
                 dead_letters_are_found_by_review,
+                found_and_read_together_a_job_is_what_it_is_alone,
             }
             letters {
                 recovering_twice_yields_one_job,
@@ -273,13 +274,16 @@ macro_rules! suite {
                 a_letter_is_resolved_once,
                 what_is_not_dead_cannot_be_resolved,
                 a_recovered_job_can_die_and_be_recovered_again,
+                more_letters_than_are_read_together_are_recovered_once_each,
             }
             processor {
                 two_hundred_letters_end_as_the_rules_say,
                 what_was_enqueued_again_is_not_retried,
+                what_came_again_and_completed_is_not_retried,
                 a_line_of_recoveries_is_retried_three_times,
                 a_tenant_is_asked_once_reminded_daily_and_heard,
                 a_tenant_that_authorized_is_asked_anew_on_the_same_day,
+                a_grant_is_seen_to_from_where_it_stopped,
                 nobody_authorizes_for_seven_days,
                 two_processors_at_once_do_each_letter_once,
                 a_run_comes_round_and_goes_on_where_it_stopped,

@@ -450,14 +450,15 @@ impl Tidegate {
     pub async fn reauthorized(&self, tenant: &str, connector: Option<&str>) -> Result<u64> {
         let connector = connector.map(ConnectorName::new).transpose()?;
         let grant = Grant { tenant: Some(TenantId::new(tenant)?), connector, kind: None };
-        let mut recovered = 0;
+        let (mut recovered, mut after) = (0, None);
         loop {
             let now = self.now();
             let mint = || Some(self.mint().job_id(now));
-            let page = reauthorize(&**self.store(), &grant, "library", mint, now).await?;
+            let page = reauthorize(&**self.store(), &grant, after, "library", mint, now).await?;
             let new = page.letters.iter().filter(|(_, became)| matches!(became, Recovered::As(_)));
             recovered += new.count() as u64;
-            if !page.more {
+            after = page.next;
+            if after.is_none() {
                 return Ok(recovered);
             }
         }

@@ -20,15 +20,12 @@ use tidegate_store::Store;
 use tidegate_store::params::{Enqueued, NewJob};
 use tidegate_wire::query::Query;
 use tidegate_wire::{PROBLEM_CONTENT_TYPE, Problem, read};
-use tokio::task::JoinSet;
 
 use crate::access::Caller;
 use crate::app::App;
 use crate::body::Held;
 use crate::places::Place;
 
-/// Jobs that are read at the same time for one request.
-const READ_TOGETHER: usize = 32;
 /// Longest idempotency key.
 const MAX_IDEMPOTENCY_KEY: usize = 255;
 
@@ -80,22 +77,9 @@ impl Call {
         job.filter(|job| self.caller.sees(job.tenant.as_ref())).ok_or_else(|| no_job(id))
     }
 
-    /// These jobs, as far as they exist, in this order. They are read some at a time.
+    /// These jobs, as far as they exist, in this order.
     pub(crate) async fn jobs(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>, Problem> {
-        let mut jobs = Vec::with_capacity(ids.len());
-        for some in ids.chunks(READ_TOGETHER) {
-            let mut reads = JoinSet::new();
-            for (place, id) in some.iter().copied().enumerate() {
-                let store = self.app.store.clone();
-                reads.spawn(async move { (place, store.get(id).await) });
-            }
-            let mut read = reads.join_all().await;
-            read.sort_by_key(|(place, _)| *place);
-            for (_, job) in read {
-                jobs.push(self.done(job)?);
-            }
-        }
-        Ok(jobs)
+        self.done(self.app.store.get_all(ids).await)
     }
 
     /// Within which key of the caller's the request is the same as one before, if it says so.

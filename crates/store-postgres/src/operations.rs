@@ -26,7 +26,7 @@ use crate::link::{Request, all};
 use crate::readers::For;
 use crate::rows::foreseen::completions;
 use crate::rows::letters::causes;
-use crate::search::{Candidates, Rest, Search};
+use crate::search::{Candidates, Rest, Search, find};
 use crate::statements::Sql;
 use crate::task::{PgMachine, Traits};
 
@@ -89,6 +89,12 @@ impl Jobs for PgStore {
         self.run(Traits::read(1).finds([id]), move |m| m.get(id)).await
     }
 
+    async fn get_all(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>> {
+        let link = self.readers()?.link(For::Search).await?;
+        let jobs = find(&link, &ids).await?;
+        self.run(Traits::read(jobs.len()), move |m| m.look_at_all(jobs, &ids)).await
+    }
+
     async fn search(&self, query: JobQuery) -> Result<Page> {
         let limit = query.limit.clamp(1, limits::MAX_PAGE);
         let link = self.readers()?.link(For::Search).await?;
@@ -97,8 +103,12 @@ impl Jobs for PgStore {
         loop {
             // One more than fits the page tells whether there is a next one.
             let want = limit + 1 - found.len();
-            let Candidates { seqs, rest } = search.more(&link, want).await?;
-            found.extend(self.look_at(seqs, &query).await?);
+            let Candidates { jobs, rest } = search.more(&link, want).await?;
+            if !jobs.is_empty() {
+                let query = query.clone();
+                let look = move |m: &mut PgMachine| m.look_at(jobs, &query);
+                found.extend(self.run(Traits::read(want), look).await?);
+            }
             if found.len() > limit {
                 found.truncate(limit);
                 let next = found.last().map(|(seq, _)| *seq);
@@ -128,20 +138,6 @@ impl Jobs for PgStore {
 
     async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
         self.run(Traits::read(1).finds([id]), move |m| m.why(id, now)).await
-    }
-}
-
-impl PgStore {
-    /// Those of the candidates that fit, with everything known about them.
-    async fn look_at(&self, seqs: Vec<Seq>, query: &JobQuery) -> Result<Vec<(Seq, Job)>> {
-        if seqs.is_empty() {
-            return Ok(vec![]);
-        }
-        let query = query.clone();
-        self.run(Traits::read(seqs.len()), move |m| {
-            Ok(m.views(&seqs)?.into_iter().filter(|(_, job)| query.matches(job)).collect())
-        })
-        .await
     }
 }
 

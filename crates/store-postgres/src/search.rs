@@ -1,26 +1,32 @@
 //! Search: which jobs may fit, found on a connection beside the writer's.
 //!
-//! A reader finds numbers of jobs that may fit ([`Search::more`]); the writer then looks at each of them exactly,
-//! with the one definition of a fit ([`JobQuery::matches`]). One page looks at no more than
+//! A reader finds jobs that may fit ([`Search::more`]), and reads those of them that are finished; the writer adds what it alone knows, and
+//! looks at each of them exactly, with the one definition of a fit ([`JobQuery::matches`]). One page looks at no more than
 //! [`limits::MAX_SEARCH_SCAN`] rows and hands back where to go on.
 //!
 //! States with few jobs are found from their own lists: dead, cancelled and blocked by index, running from the leases,
 //! scheduled from the schedule if that is short. Everything else walks the jobs from the newest.
 
-use tidegate_core::ids::{GroupKey, KindName, QueueName, Seq, TenantId};
+use tidegate_core::ids::{GroupKey, JobId, KindName, QueueName, Seq, TenantId};
 use tidegate_core::job::State;
 use tidegate_core::limits;
 use tidegate_store::Result;
 use tidegate_store::params::JobQuery;
+use tidegate_store::rows::Candidate;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
+use uuid::Uuid;
 
 use crate::error::{OrStore, corrupt};
 use crate::link::Link;
+use crate::rows::letters::finished;
 use crate::statements::Sql;
 
 /// A schedule up to this length is listed; a longer one is looked up job by job.
 const SHORT_SCHEDULE: usize = 50_000;
+
+/// Most jobs of a state that are listed at a time: the largest page, and the one that tells whether there is a next one.
+const PIECE: usize = limits::MAX_PAGE + 1;
 
 /// Fewest jobs asked for at a time, since some may turn out not to fit.
 const FEWEST: usize = 32;
@@ -42,8 +48,8 @@ pub(crate) struct Search {
 /// What a reader found.
 #[derive(Debug)]
 pub(crate) struct Candidates {
-    /// Numbers, newest first.
-    pub(crate) seqs: Vec<Seq>,
+    /// The jobs, newest first.
+    pub(crate) jobs: Vec<Candidate>,
     /// Where to go on, if these are used up.
     pub(crate) rest: Rest,
 }
@@ -78,52 +84,65 @@ impl Search {
         if first_step {
             // The newest job bounds the walk from above, and so the rows that are looked at.
             let Some(newest) = newest(link, self.before).await? else {
-                return Ok(Candidates { seqs: vec![], rest: Rest::End });
+                return Ok(Candidates { jobs: vec![], rest: Rest::End });
             };
             self.before = newest + 1;
             self.floor = Some(self.before.saturating_sub(self.scan as i64));
             self.listed = self.list(link).await?;
         }
-        match self.listed.take() {
-            Some(list) => self.walk_list(link, list, want).await,
-            None => self.walk_all(link, want).await,
-        }
+        let (seqs, rest) = match self.listed.take() {
+            Some(list) => self.walk_list(link, list, want).await?,
+            None => self.walk_all(link, want).await?,
+        };
+        Ok(Candidates { jobs: candidates(link, seqs).await?, rest })
     }
 
-    async fn walk_all(mut self, link: &Link, want: usize) -> Result<Candidates> {
+    async fn walk_all(mut self, link: &Link, want: usize) -> Result<(Vec<Seq>, Rest)> {
         let floor = self.floor.unwrap_or(0);
-        let seqs = self.window(link, floor, want).await?;
+        let seqs = self.filter(link, Sql::SearchWindow, &floor, want).await?;
         if seqs.len() == want {
             self.before = seqs.last().map_or(floor, |seq| seq.0);
-            return Ok(Candidates { seqs, rest: Rest::Page(Box::new(self)) });
+            return Ok((seqs, Rest::Page(Box::new(self))));
         }
         let rest = newest(link, floor).await?.map_or(Rest::End, |seq| Rest::Cursor(Seq(seq + 1)));
-        Ok(Candidates { seqs, rest })
+        Ok((seqs, rest))
     }
 
-    async fn walk_list(mut self, link: &Link, mut list: Vec<i64>, want: usize) -> Result<Candidates> {
-        let rest = list.len().saturating_sub(want);
-        let mut now = list.split_off(rest);
-        now.reverse();
-        self.before = now.last().copied().unwrap_or(self.before);
-        let seqs = self.listed(link, now).await?;
-        let rest = match list.is_empty() {
-            true if self.floor == Some(self.before) => Rest::Cursor(Seq(self.before)),
-            true => Rest::End,
-            false => {
-                self.listed = Some(list);
-                Rest::Page(Box::new(self))
+    async fn walk_list(mut self, link: &Link, mut list: Vec<i64>, want: usize) -> Result<(Vec<Seq>, Rest)> {
+        let mut seqs: Vec<Seq> = vec![];
+        loop {
+            if !list.is_empty() {
+                seqs.extend(self.filter(link, Sql::SearchListed, &list, want - seqs.len()).await?);
             }
-        };
-        Ok(Candidates { seqs, rest })
+            let oldest = list.first().copied().unwrap_or(self.before);
+            self.before = if seqs.len() == want { seqs.last().map_or(oldest, |seq| seq.0) } else { oldest };
+            if self.before > oldest {
+                list.retain(|seq| *seq < self.before);
+                self.listed = Some(list);
+                return Ok((seqs, Rest::Page(Box::new(self))));
+            }
+            if self.floor != Some(self.before) {
+                return Ok((seqs, Rest::End));
+            }
+            // It was cut here.
+            self.scan = self.scan.saturating_sub(PIECE);
+            if self.scan == 0 {
+                return Ok((seqs, Rest::Cursor(Seq(self.before))));
+            }
+            list = self.list(link).await?.unwrap_or_default();
+            if seqs.len() == want {
+                self.listed = Some(list);
+                return Ok((seqs, Rest::Page(Box::new(self))));
+            }
+        }
     }
 
-    /// The jobs of a state that has few, newest last. `None`: walk all jobs.
+    /// The next jobs of a state that has few, newest last. `None`: walk all jobs.
     async fn list(&mut self, link: &Link) -> Result<Option<Vec<i64>>> {
-        let most = self.scan;
+        let most = self.scan.min(PIECE);
         let mut list = match self.states() {
-            [State::Dead] => finished(link, 2, self.before, most).await?,
-            [State::Cancelled] => finished(link, 3, self.before, most).await?,
+            [State::Dead] => ended(link, 2, self.before, most).await?,
+            [State::Cancelled] => ended(link, 3, self.before, most).await?,
             [State::Running] => numbers(&link.query(Sql::SearchRunning, &[&self.before]).await?)?,
             [State::Scheduled] => match scheduled(link, self.before).await? {
                 Some(list) => list,
@@ -135,7 +154,7 @@ impl Search {
             _ => return Ok(None),
         };
         list.sort_unstable();
-        // A list that was cut ends this page where it was cut; otherwise the page has no floor of its own.
+        // A list that was cut has a floor, from which the next piece or the next page goes on.
         self.floor = Some(list.first().copied().filter(|_| list.len() == most).unwrap_or(i64::MIN));
         Ok(Some(list))
     }
@@ -144,24 +163,35 @@ impl Search {
         if self.query.wants_letters() { &[State::Dead] } else { &self.query.states }
     }
 
-    async fn window(&self, link: &Link, from: i64, limit: usize) -> Result<Vec<Seq>> {
+    /// Jobs before where this stands that may fit, among those that the first param of the statement says.
+    async fn filter(
+        &self,
+        link: &Link,
+        sql: Sql,
+        among: &(dyn ToSql + Sync),
+        limit: usize,
+    ) -> Result<Vec<Seq>> {
         let (filter, limit) = (Filter::new(&self.query, self.states())?, limit as i64);
-        let (mut params, end): (Vec<&(dyn ToSql + Sync)>, &(dyn ToSql + Sync)) =
-            (vec![&from, &self.before], &limit);
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![among, &self.before];
         params.extend(filter.params());
-        params.push(end);
-        seqs(&link.query(Sql::SearchWindow, &params).await?)
+        params.push(&limit);
+        Ok(numbers(&link.query(sql, &params).await?)?.into_iter().map(Seq).collect())
     }
+}
 
-    async fn listed(&self, link: &Link, list: Vec<i64>) -> Result<Vec<Seq>> {
-        if list.is_empty() {
-            return Ok(vec![]);
-        }
-        let (filter, most) = (Filter::new(&self.query, self.states())?, list.len() as i64);
-        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&list, &most];
-        params.extend(filter.params());
-        seqs(&link.query(Sql::SearchListed, &params).await?)
-    }
+/// Jobs by their ids, as far as they exist.
+pub(crate) async fn find(link: &Link, ids: &[JobId]) -> Result<Vec<Candidate>> {
+    let ids: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
+    let found = link.query(Sql::JobsFind, &[&ids]).await?;
+    let seqs = found.iter().map(|row| row.try_get(1).or_store().map(Seq)).collect::<Result<Vec<Seq>>>()?;
+    candidates(link, seqs).await
+}
+
+/// Jobs by their numbers; those that are finished with all that is kept of them.
+async fn candidates(link: &Link, seqs: Vec<Seq>) -> Result<Vec<Candidate>> {
+    let mut read = finished(link, &seqs).await?;
+    let candidate = |seq| read.remove(&seq).map_or(Candidate::Open(seq), Candidate::Finished);
+    Ok(seqs.into_iter().map(candidate).collect())
 }
 
 /// The conditions of a query, as the statements take them.
@@ -239,7 +269,7 @@ async fn newest(link: &Link, before: i64) -> Result<Option<i64>> {
     rows.first().map(|row| row.try_get(0).or_store()).transpose()
 }
 
-async fn finished(link: &Link, state: i16, before: i64, most: usize) -> Result<Vec<i64>> {
+async fn ended(link: &Link, state: i16, before: i64, most: usize) -> Result<Vec<i64>> {
     numbers(&link.query(Sql::SearchFinished, &[&state, &before, &(most as i64)]).await?)
 }
 
@@ -251,8 +281,4 @@ async fn scheduled(link: &Link, before: i64) -> Result<Option<Vec<i64>>> {
 
 fn numbers(rows: &[Row]) -> Result<Vec<i64>> {
     rows.iter().map(|row| row.try_get(0).or_store()).collect()
-}
-
-fn seqs(rows: &[Row]) -> Result<Vec<Seq>> {
-    Ok(numbers(rows)?.into_iter().map(Seq).collect())
 }

@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 
 use crate::SqliteStore;
 use crate::rows::causes;
-use crate::search::{Candidates, Rest, Search};
+use crate::search::{Candidates, Rest, Search, find};
 use crate::writer::{BRIEF_BYTES, SqliteMachine, Traits};
 
 #[async_trait]
@@ -75,6 +75,12 @@ impl Jobs for SqliteStore {
         self.run(Traits::read().by_jobs(), move |m| m.get(id)).await
     }
 
+    async fn get_all(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>> {
+        let wanted = ids.clone();
+        let found = self.readers()?.run(move |conn| find(conn, &wanted)).await?;
+        self.run(Traits::read(), move |m| m.look_at_all(found, &ids)).await
+    }
+
     async fn search(&self, query: JobQuery) -> Result<Page> {
         let limit = query.limit.clamp(1, limits::MAX_PAGE);
         let readers = self.readers()?;
@@ -83,8 +89,11 @@ impl Jobs for SqliteStore {
         loop {
             // One more than fits the page tells whether there is a next one.
             let want = limit + 1 - found.len();
-            let Candidates { seqs, rest } = readers.run(move |conn| search.more(conn, want)).await?;
-            found.extend(self.look_at(seqs, &query).await?);
+            let Candidates { jobs, rest } = readers.run(move |conn| search.more(conn, want)).await?;
+            if !jobs.is_empty() {
+                let query = query.clone();
+                found.extend(self.run(Traits::read(), move |m| m.look_at(jobs, &query)).await?);
+            }
             if found.len() > limit {
                 found.truncate(limit);
                 let next = found.last().map(|(seq, _)| *seq);
@@ -114,26 +123,6 @@ impl Jobs for SqliteStore {
 
     async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
         self.run(Traits::read(), move |m| m.why(id, now)).await
-    }
-}
-
-impl SqliteStore {
-    /// Those of the candidates that fit, with everything known about them.
-    async fn look_at(&self, seqs: Vec<Seq>, query: &JobQuery) -> Result<Vec<(Seq, Job)>> {
-        if seqs.is_empty() {
-            return Ok(vec![]);
-        }
-        let query = query.clone();
-        self.run(Traits::read(), move |m| {
-            let mut fit = vec![];
-            for seq in seqs {
-                if let Some(job) = m.view(seq)?.filter(|job| query.matches(job)) {
-                    fit.push((seq, job));
-                }
-            }
-            Ok(fit)
-        })
-        .await
     }
 }
 

@@ -1,7 +1,7 @@
 //! Rows in SQLite: [`SqliteRows`] keeps what the machine decides.
 //!
 //! All changes between [`SqliteRows::begin`] and [`SqliteRows::commit`] become durable together, or not at all. New
-//! jobs and finished marks are gathered and written many at a time, before anything reads them and at the latest with
+//! jobs, finished marks and changed letters are gathered and written many at a time, before anything reads them and at the latest with
 //! the commit; so a broken rule (an id that exists) may show up at the commit.
 
 mod batch;
@@ -37,7 +37,7 @@ macro_rules! sql {
     };
 }
 pub(crate) use claims::read_seqs;
-pub(crate) use letters::causes;
+pub(crate) use letters::{causes, numbers, whole};
 pub(crate) use sql;
 
 /// Frames in the write-ahead log, and how many of them the database file has already.
@@ -71,6 +71,8 @@ pub struct SqliteRows {
     conn: Connection,
     new_jobs: Vec<(Seq, JobRow)>,
     new_done: Vec<(Seq, DoneRow)>,
+    /// Letters that were changed, as they are stored.
+    letters: Vec<(Seq, String)>,
     /// Whether anything ever waits for the disk; not in some tests.
     waits: bool,
 }
@@ -82,6 +84,7 @@ impl SqliteRows {
             conn,
             new_jobs: Vec::with_capacity(batch::LARGEST),
             new_done: Vec::with_capacity(batch::LARGEST),
+            letters: Vec::with_capacity(batch::LARGEST),
             waits: synchronous,
         }
     }
@@ -97,6 +100,7 @@ impl SqliteRows {
     pub(crate) fn commit(&mut self) -> Result<()> {
         self.flush_jobs()?;
         self.flush_done()?;
+        self.flush_letters()?;
         self.conn.prepare_cached("COMMIT").and_then(|mut s| s.execute([])).or_store()?;
         Ok(())
     }

@@ -112,8 +112,10 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection> {
     let conn = Connection::open_with_flags(path, flags).or_store()?;
     conn.busy_timeout(BUSY).or_store()?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    rusqlite::vtab::array::load_module(&conn).or_store()?;
     conn.pragma_update(None, "cache_size", -READER_CACHE_KIB).or_store()?;
     conn.pragma_update(None, "query_only", true).or_store()?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).or_store()?;
     Ok(conn)
 }
 

@@ -1,27 +1,31 @@
 //! Search: which jobs may fit, found by a reader without the writer's help.
 //!
-//! A reader finds numbers of jobs that may fit ([`Search::more`]); the writer then looks at each of them exactly,
-//! with the one definition of a fit ([`JobQuery::matches`]). One page looks at no more than
+//! A reader finds jobs that may fit ([`Search::more`]), and reads those of them that are finished; the writer adds what it alone knows, and
+//! looks at each of them exactly, with the one definition of a fit ([`JobQuery::matches`]). One page looks at no more than
 //! [`limits::MAX_SEARCH_SCAN`] rows and hands back where to go on.
 //!
 //! States with few jobs are found from their own lists: dead, cancelled and blocked by index, running from the leases,
 //! scheduled from the schedule if that is short. Everything else walks the jobs from the newest.
 
+use std::rc::Rc;
+
+use rusqlite::types::{ToSql, Value};
 use rusqlite::{Connection, OptionalExtension, params};
-use tidegate_core::ids::{GroupKey, KindName, QueueName, Seq, TenantId};
+use tidegate_core::ids::{GroupKey, JobId, KindName, QueueName, Seq, TenantId};
 use tidegate_core::job::State;
 use tidegate_core::limits;
 use tidegate_store::Result;
 use tidegate_store::params::JobQuery;
+use tidegate_store::rows::{Candidate, Finished};
 
 use crate::error::{OrStore, corrupt};
-use crate::rows::{read_seqs, sql};
+use crate::rows::{numbers, read_seqs, sql, whole};
 
 /// A schedule up to this length is listed; a longer one is looked up job by job.
 const SHORT_SCHEDULE: usize = 50_000;
 
-/// Most jobs of a state that are listed at a time: a page of a hundred must not list all letters there are.
-const PIECE: usize = 1_000;
+/// Most jobs of a state that are listed at a time: the largest page, and the one that tells whether there is a next one.
+const PIECE: usize = limits::MAX_PAGE + 1;
 
 /// Fewest jobs asked for at a time, since some may turn out not to fit.
 const FEWEST: usize = 32;
@@ -43,8 +47,8 @@ pub(crate) struct Search {
 /// What a reader found.
 #[derive(Debug)]
 pub(crate) struct Candidates {
-    /// Numbers, newest first.
-    pub(crate) seqs: Vec<Seq>,
+    /// The jobs, newest first.
+    pub(crate) jobs: Vec<Candidate>,
     /// Where to go on, if these are used up.
     pub(crate) rest: Rest,
 }
@@ -79,51 +83,55 @@ impl Search {
         if first_step {
             // The newest job bounds the walk from above, and so the rows that are looked at.
             let Some(newest) = newest(conn, self.before)? else {
-                return Ok(Candidates { seqs: vec![], rest: Rest::End });
+                return Ok(Candidates { jobs: vec![], rest: Rest::End });
             };
             self.before = newest + 1;
             self.floor = Some(self.before.saturating_sub(self.scan as i64));
             self.listed = self.list(conn)?;
         }
-        match self.listed.take() {
-            Some(list) => self.walk_list(conn, list, want),
-            None => self.walk_all(conn, want),
-        }
+        let (seqs, rest) = match self.listed.take() {
+            Some(list) => self.walk_list(conn, list, want)?,
+            None => self.walk_all(conn, want)?,
+        };
+        Ok(Candidates { jobs: candidates(conn, &seqs)?, rest })
     }
 
-    fn walk_all(mut self, conn: &Connection, want: usize) -> Result<Candidates> {
+    fn walk_all(mut self, conn: &Connection, want: usize) -> Result<(Vec<Seq>, Rest)> {
         let floor = self.floor.unwrap_or(0);
-        let seqs = self.window(conn, floor, self.before, want)?;
+        let seqs = self.filter(conn, sql!("search/window"), &floor, want)?;
         if seqs.len() == want {
             self.before = seqs.last().map_or(floor, |seq| seq.0);
-            return Ok(Candidates { seqs, rest: Rest::Page(Box::new(self)) });
+            return Ok((seqs, Rest::Page(Box::new(self))));
         }
         let rest = newest(conn, floor)?.map_or(Rest::End, |seq| Rest::Cursor(Seq(seq + 1)));
-        Ok(Candidates { seqs, rest })
+        Ok((seqs, rest))
     }
 
-    fn walk_list(mut self, conn: &Connection, mut list: Vec<i64>, want: usize) -> Result<Candidates> {
+    fn walk_list(mut self, conn: &Connection, mut list: Vec<i64>, want: usize) -> Result<(Vec<Seq>, Rest)> {
         let mut seqs = vec![];
         loop {
-            while seqs.len() < want
-                && let Some(seq) = list.pop()
-            {
-                self.before = seq;
-                seqs.extend(self.window(conn, seq, seq + 1, 1)?);
-            }
-            if !list.is_empty() {
+            let numbers: Vec<Value> = list.iter().rev().copied().map(Value::Integer).collect();
+            seqs.extend(self.filter(conn, sql!("search/listed"), &Rc::new(numbers), want - seqs.len())?);
+            let oldest = list.first().copied().unwrap_or(self.before);
+            self.before = if seqs.len() == want { seqs.last().map_or(oldest, |seq| seq.0) } else { oldest };
+            if self.before > oldest {
+                list.retain(|seq| *seq < self.before);
                 self.listed = Some(list);
-                return Ok(Candidates { seqs, rest: Rest::Page(Box::new(self)) });
+                return Ok((seqs, Rest::Page(Box::new(self))));
             }
             if self.floor != Some(self.before) {
-                return Ok(Candidates { seqs, rest: Rest::End });
+                return Ok((seqs, Rest::End));
             }
             // It was cut here.
             self.scan = self.scan.saturating_sub(PIECE);
             if self.scan == 0 {
-                return Ok(Candidates { seqs, rest: Rest::Cursor(Seq(self.before)) });
+                return Ok((seqs, Rest::Cursor(Seq(self.before))));
             }
             list = self.list(conn)?.unwrap_or_default();
+            if seqs.len() == want {
+                self.listed = Some(list);
+                return Ok((seqs, Rest::Page(Box::new(self))));
+            }
         }
     }
 
@@ -151,26 +159,25 @@ impl Search {
         if self.query.wants_letters() { &[State::Dead] } else { &self.query.states }
     }
 
-    fn window(&self, conn: &Connection, from: i64, before: i64, limit: usize) -> Result<Vec<Seq>> {
+    /// Jobs before where this stands that may fit, among those that the first param of the statement says.
+    fn filter(&self, conn: &Connection, text: &str, among: &dyn ToSql, limit: usize) -> Result<Vec<Seq>> {
         let query = &self.query;
         let wanted = self.states().iter().map(|s| state_bit(*s)).reduce(|a, b| a | b);
-        let text = query.text.as_deref();
-        let in_json = text.map(inside_json).transpose()?;
-        let review = query.in_letter();
-        let mut statement = conn.prepare_cached(sql!("search/window")).or_store()?;
+        let in_json = query.text.as_deref().map(inside_json).transpose()?;
+        let mut statement = conn.prepare_cached(text).or_store()?;
         let found = statement.query_map(
             params![
-                from,
-                before,
+                among,
+                self.before,
                 query.kind.as_ref().map(KindName::as_str),
                 query.tenant.as_ref().map(TenantId::as_str),
                 query.queue.as_ref().map(QueueName::as_str),
                 query.group.as_ref().map(GroupKey::as_str),
                 query.created_from.map(|t| t.0),
                 query.created_before.map(|t| t.0),
-                text,
+                query.text.as_deref(),
                 in_json,
-                review,
+                query.in_letter(),
                 wanted,
                 limit as i64,
             ],
@@ -178,6 +185,21 @@ impl Search {
         );
         found.and_then(Iterator::collect).or_store()
     }
+}
+
+/// Jobs by their ids, as far as they exist.
+pub(crate) fn find(conn: &Connection, ids: &[JobId]) -> Result<Vec<Candidate>> {
+    let seqs: Vec<Seq> = numbers(conn, ids)?.into_iter().flatten().collect();
+    candidates(conn, &seqs)
+}
+
+/// Jobs by their numbers; those that are finished with all that is kept of them.
+fn candidates(conn: &Connection, seqs: &[Seq]) -> Result<Vec<Candidate>> {
+    let found = whole(conn, seqs)?.into_iter();
+    let candidate = |(seq, finished): (Seq, Option<Box<Finished>>)| {
+        finished.map_or(Candidate::Open(seq), Candidate::Finished)
+    };
+    Ok(found.map(candidate).collect())
 }
 
 /// The bit of a state in the window's filter. Running jobs and suspects cannot be told from ready ones here.

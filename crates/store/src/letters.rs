@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_core::failure::Category;
-use tidegate_core::ids::{ConnectorName, JobId, KindName, TenantId};
+use tidegate_core::ids::{ConnectorName, JobId, KindName, Seq, TenantId};
 use tidegate_core::job::{Review, State};
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
@@ -66,28 +66,24 @@ impl Grant {
 pub struct Granted {
     /// Letters with what became of them.
     pub letters: Vec<(JobId, Recovered)>,
-    /// Whether there may be more.
-    pub more: bool,
+    /// Where to go on; `None`: that was all.
+    pub next: Option<Seq>,
 }
 
-/// Recovers a page of the letters that waited for this grant; settles them instead if `mint` gives no id.
+/// Recovers the letters that waited for this grant among the next that one search looks at; settles them instead if `mint` gives no id.
 pub async fn reauthorize(
     store: &dyn Store,
     grant: &Grant,
+    after: Option<Seq>,
     by: &str,
     mut mint: impl FnMut() -> Option<JobId> + Send,
     now: Timestamp,
 ) -> Result<Granted> {
-    let mut page = store.search(grant.query()).await?;
-    // One search looks at so many letters and no more; those that waited may be older.
-    while let Some(cursor) = page.next.filter(|_| page.jobs.is_empty()) {
-        page = store.search(JobQuery { cursor: Some(cursor), ..grant.query() }).await?;
-    }
+    let page = store.search(JobQuery { cursor: after, ..grant.query() }).await?;
     let letters: Vec<Reauthorized> =
         page.jobs.iter().map(|job| Reauthorized { dead: job.id, new_id: mint() }).collect();
     let dead: Vec<JobId> = letters.iter().map(|letter| letter.dead).collect();
     let replies =
         if letters.is_empty() { vec![] } else { store.reauthorized(letters, by.to_owned(), now).await? };
-    let more = page.next.is_some();
-    Ok(Granted { letters: dead.into_iter().zip(replies).collect(), more })
+    Ok(Granted { letters: dead.into_iter().zip(replies).collect(), next: page.next })
 }

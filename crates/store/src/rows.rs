@@ -1,6 +1,8 @@
 //! Where rows live. The machine decides; these traits only keep. All changes between two commits of the store that
 //! implements them become durable together, or not at all.
 
+mod letters;
+
 use serde::{Deserialize, Serialize};
 use tidegate_core::failure::{Category, ErrorEntry};
 use tidegate_core::ids::{
@@ -12,7 +14,7 @@ use tidegate_core::job::{
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::leases::Lease;
 pub use tidegate_core::leases::{KindId, TenantNo};
-use tidegate_core::letters::{Cause, Lineage, Round};
+use tidegate_core::letters::Lineage;
 use tidegate_core::payload::{Fingerprint, Payload};
 use tidegate_core::policies::Policies;
 use tidegate_core::registry::{KindSettings, QueueSettings, Version, VersionInfo};
@@ -21,6 +23,7 @@ pub use tidegate_core::schedule::RunOf;
 use tidegate_core::schedule::{ScheduleSpec, ScheduleState, TickEntry};
 use tidegate_core::time::Timestamp;
 
+pub use self::letters::{Candidate, CauseFilter, CauseRow, Finished, LetterRows};
 use crate::{Error, Result};
 
 /// The part of a job that never changes while it lives.
@@ -593,50 +596,6 @@ pub trait VersionRows {
     fn versions(&mut self, limit: usize) -> Result<Vec<VersionInfo>>;
     /// A version with its document.
     fn version(&mut self, number: u64) -> Result<Option<Version>>;
-}
-
-/// Letters that died of one cause and wait for review.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CauseRow {
-    /// Fingerprint; `None`: letters that have none yet.
-    pub cause: Option<Cause>,
-    /// How many.
-    pub count: u64,
-    /// When the first died.
-    pub first: Timestamp,
-    /// When the last died.
-    pub last: Timestamp,
-    /// The last that was stored.
-    pub example: Seq,
-    /// Queues in which they died.
-    pub queues: u64,
-}
-
-/// Which letters are counted by cause; what is not named does not restrict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CauseFilter {
-    /// Number of a queue.
-    pub queue: Option<u32>,
-    /// Number of a kind.
-    pub kind: Option<u32>,
-    /// Number of a tenant.
-    pub tenant: Option<u32>,
-    /// Most causes, those with most letters.
-    pub limit: usize,
-}
-
-/// What the processor of dead letters goes by.
-pub trait LetterRows {
-    /// Letters that wait for review, by time of death, after this one.
-    fn pending_letters(
-        &mut self,
-        after: Option<(Timestamp, Seq)>,
-        limit: usize,
-    ) -> Result<Vec<(Timestamp, Seq)>>;
-    /// Where the processor stands; `None`: it never ran.
-    fn round(&mut self) -> Result<Option<Round>>;
-    /// Writes where it stands.
-    fn put_round(&mut self, round: Round) -> Result<()>;
 }
 
 /// All rows of a store.

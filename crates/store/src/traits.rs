@@ -51,6 +51,15 @@ pub trait Jobs: Send + Sync {
     async fn reprioritise(&self, id: JobId, priority: Priority, now: Timestamp) -> Result<()>;
     /// Everything known about a job.
     async fn get(&self, id: JobId) -> Result<Option<Job>>;
+    /// Everything known about each of these jobs, as far as they exist, in the same order. A backend that can reads them together, and
+    /// those that are finished beside what is being written.
+    async fn get_all(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>> {
+        let mut jobs = Vec::with_capacity(ids.len());
+        for id in ids {
+            jobs.push(self.get(id).await?);
+        }
+        Ok(jobs)
+    }
     /// Finds jobs.
     async fn search(&self, query: JobQuery) -> Result<Page>;
     /// Jobs that a job waits, or waited, for, with their results: up to `limit`, without the first `skip`. A worker that asks

@@ -98,6 +98,10 @@ pub struct ReauthorizedRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub kind: Option<KindName>,
+    /// Go on from here: `next` of the reply before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub after: Option<Cursor>,
     /// Settle the letters instead of running them again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resolve: bool,
@@ -106,7 +110,7 @@ pub struct ReauthorizedRequest {
     pub by: Option<String>,
 }
 
-/// What a new grant did. Send again while there is `more`.
+/// What a new grant did. One request looks at a bounded number of letters: send again with `after` while there is `more`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReauthorizedReply {
@@ -114,6 +118,10 @@ pub struct ReauthorizedReply {
     pub letters: Vec<ReauthorizedLetter>,
     /// Whether there may be more.
     pub more: bool,
+    /// Where to go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub next: Option<Cursor>,
 }
 
 /// What a new grant did to one letter.

@@ -47,7 +47,7 @@ pub(crate) async fn cancel(
     output: &Output,
 ) -> Result<()> {
     let data = data::existing(config).await?;
-    let affected = filter::affected(&*data.store, matching.by_store_clock(query)?).await?;
+    let affected = filter::affected(&*data.store, matching.by_store_clock(query)?, output).await?;
     let words = matching.words();
     let what = format!("Cancel {} ({words})?", plural(affected.ids.len() as u64, "job"));
     if let Some(answer) = decide(&affected, &what, consent, output)? {
@@ -85,7 +85,7 @@ pub(crate) async fn recover(which: Which, consent: Consent, config: &Config, out
             ids
         }
         Which::Matching(query, matching) => {
-            let affected = filter::affected(&*data.store, matching.by_store_clock(*query)?).await?;
+            let affected = filter::affected(&*data.store, matching.by_store_clock(*query)?, output).await?;
             let words = matching.words();
             let what = format!("Recover {} ({words})?", plural(affected.ids.len() as u64, "dead letter"));
             if let Some(answer) = decide(&affected, &what, consent, output)? {
@@ -164,7 +164,7 @@ pub(crate) async fn resolve(
             ids
         }
         Which::Matching(query, matching) => {
-            let affected = filter::affected(&*data.store, matching.by_store_clock(*query)?).await?;
+            let affected = filter::affected(&*data.store, matching.by_store_clock(*query)?, output).await?;
             let words = matching.words();
             let what = format!("Resolve {} ({words})?", plural(affected.ids.len() as u64, "dead letter"));
             if let Some(answer) = decide(&affected, &what, consent, output)? {
@@ -220,7 +220,7 @@ pub(crate) async fn erase(
 ) -> Result<()> {
     let data = data::existing(config).await?;
     let query = JobQuery { tenant: Some(tenant.clone()), limit: 1_000, ..JobQuery::default() };
-    let affected = filter::affected(&*data.store, query).await?;
+    let affected = filter::affected(&*data.store, query, output).await?;
     let what = format!("Erase {} of tenant {tenant}, for good?", plural(affected.ids.len() as u64, "job"));
     if let Some(answer) = decide(&affected, &what, consent, output)? {
         data.close().await?;

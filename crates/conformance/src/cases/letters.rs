@@ -106,3 +106,36 @@ pub async fn a_recovered_job_can_die_and_be_recovered_again(w: &mut World) {
     }
     assert_eq!(w.store().totals().await.map(|t| t.dead).ok(), Some(4));
 }
+
+pub async fn more_letters_than_are_read_together_are_recovered_once_each(w: &mut World) {
+    let jobs = w.add_many(250, |_, _| ()).await;
+    loop {
+        let claimed = w.claim(250).await.jobs;
+        for job in &claimed {
+            w.fail(job, Category::InvalidInput).await;
+        }
+        if claimed.is_empty() {
+            break;
+        }
+    }
+    // Some come twice, near to each other and far away.
+    let mut dead: Vec<_> = jobs.iter().rev().copied().collect();
+    dead.extend([jobs[0], jobs[249]]);
+    dead.insert(1, jobs[249]);
+    let letters: Vec<Recover> = dead.iter().map(|dead| Recover { dead: *dead, new_id: w.id() }).collect();
+    let reply = w.store().recover(letters, w.now).await.expect("answered");
+    let mut first = std::collections::HashMap::new();
+    for (dead, reply) in dead.iter().zip(&reply) {
+        match (first.get(dead), reply) {
+            (None, Recovered::As(new)) => drop(first.insert(*dead, *new)),
+            (Some(new), Recovered::Already(again)) => assert_eq!(new, again),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((first.len(), w.store().totals().await.map(|t| t.ready).ok()), (250, Some(250)));
+    w.restart().await;
+    for (dead, new) in first {
+        assert_eq!(w.get(dead).await.dead.and_then(|letter| letter.recovered_as), Some(new));
+        assert_eq!(w.get(new).await.recovered_from, Some(dead));
+    }
+}

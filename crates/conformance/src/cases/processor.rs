@@ -167,6 +167,38 @@ pub async fn what_was_enqueued_again_is_not_retried(w: &mut World) {
     assert_eq!(Some(replies[0].id), second, "its key is held");
 }
 
+/// A newer run of the same unique key takes the place of a letter, also if it is over when the processor comes.
+pub async fn what_came_again_and_completed_is_not_retried(w: &mut World) {
+    kinds(w).await;
+    let keyed = |id: JobId, key: &str| NewJob {
+        unique: Some(crate::kit::unique(key, UniqueScope::PendingOrRunning, OnConflict::Keep)),
+        ..NewJob::new(id, kind("twice"), crate::kit::json("{}"))
+    };
+    let (completed, alone, older, newer) = (w.id(), w.id(), w.id(), w.id());
+    for (id, key) in [(completed, "a"), (alone, "b"), (older, "c"), (newer, "c")] {
+        assert_eq!(w.add(keyed(id, key)).await, id, "a dead job holds nobody up");
+        kill(w, Category::TransientServer, "busy").await;
+    }
+    let again = w.id();
+    w.add(keyed(again, "a")).await;
+    let job = w.claim_one().await;
+    w.finish(&job).await;
+    w.pass(30 * MINUTE);
+    w.store().prune(100, w.now).await.expect("answered");
+    w.restart().await;
+    let done = process(w).await;
+    assert_eq!((done.looked_at, done.retried, done.left), (4, 2, 2));
+    for (id, taken) in [(completed, false), (alone, true), (older, false), (newer, true)] {
+        let letter = w.get(id).await.dead.expect("a letter");
+        assert_eq!(letter.recovered_as.is_some(), taken, "{id}");
+    }
+    w.pass(5 * MINUTE);
+    for _ in 0..2 {
+        kill(w, Category::TransientServer, "again").await;
+    }
+    assert_eq!(process(w).await.retried, 2, "a line goes on");
+}
+
 pub async fn a_line_of_recoveries_is_retried_three_times(w: &mut World) {
     kinds(w).await;
     let first = add_dead(w, "twice", Some("acme"), Category::TransientServer, "it did not work").await;
@@ -224,10 +256,11 @@ pub async fn a_tenant_is_asked_once_reminded_daily_and_heard(w: &mut World) {
         |name: &str| Grant { tenant: Some(tenant("acme")), connector: Some(connector(name)), kind: None };
     let mut made = vec![w.id(), w.id()];
     let nothing =
-        reauthorize(&*w.store(), &grant("netsuite"), "tokens", || None, w.now).await.expect("answered");
+        reauthorize(&*w.store(), &grant("netsuite"), None, "tokens", || None, w.now).await.expect("answered");
     assert_eq!(nothing.letters, []);
-    let done =
-        reauthorize(&*w.store(), &grant("shopify"), "tokens", || made.pop(), w.now).await.expect("answered");
+    let done = reauthorize(&*w.store(), &grant("shopify"), None, "tokens", || made.pop(), w.now)
+        .await
+        .expect("answered");
     assert_eq!(done.letters.len(), 2);
     for id in [one, two] {
         let letter = w.get(id).await.dead.expect("a letter");
@@ -279,6 +312,21 @@ pub async fn a_tenant_that_authorized_is_asked_anew_on_the_same_day(w: &mut Worl
     assert_eq!(reply, [Recovered::Resolved]);
     add_dead(w, "call", Some("acme"), auth, "revoked").await;
     assert_eq!(asked(w).await, (1, 1), "settled and not run again");
+}
+
+/// One request looks at so many letters; the next one goes on behind them, and does not begin anew.
+pub async fn a_grant_is_seen_to_from_where_it_stopped(w: &mut World) {
+    let auth = Category::PermanentAuth;
+    let (first, second) =
+        (add_dead(w, "k", Some("acme"), auth, "no").await, add_dead(w, "k", Some("acme"), auth, "no").await);
+    let grant = Grant { tenant: Some(tenant("acme")), connector: None, kind: None };
+    let newest = w.store().search(JobQuery { limit: 1, ..grant.query() }).await.expect("answered");
+    assert_eq!(newest.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [second]);
+    let done = reauthorize(&*w.store(), &grant, newest.next, "tokens", || None, w.now).await;
+    let done = done.expect("answered");
+    assert_eq!((done.letters, done.next), (vec![(first, Recovered::Resolved)], None));
+    let letter = w.get(second).await.dead.expect("a letter");
+    assert_eq!(letter.review, Review::PendingReview, "what is before is somebody else's request");
 }
 
 pub async fn nobody_authorizes_for_seven_days(w: &mut World) {

@@ -158,3 +158,32 @@ pub async fn dead_letters_are_found_by_review(w: &mut World) {
     let dead = JobQuery { states: vec![State::Dead], ..JobQuery::default() };
     assert_eq!(sorted(w.find(dead).await), sorted(vec![open, settled]));
 }
+
+/// Finished jobs are read beside what is being written, others are not; neither shows anything but what the job is.
+pub async fn found_and_read_together_a_job_is_what_it_is_alone(w: &mut World) {
+    let mut job = w.job();
+    (job.tenant, job.group, job.trace) = (Some(tenant("acme")), Some(group("eu")), Some("00-1".into()));
+    let completed = w.add(job.clone()).await;
+    let claimed = w.claim_one().await;
+    w.settle(claimed.ticket, Outcome::Complete(Some(json("{\"n\":1}")))).await;
+    let dead = w.add_dead().await;
+    let cancelled = w.add_one().await;
+    w.cancel(cancelled).await;
+    w.restart().await;
+    let new = w.id();
+    let recovered = w.recover(dead, new).await;
+    let running = w.add_one().await;
+    w.claim(1).await;
+    let missing = w.id();
+    let ids = vec![running, missing, dead, completed, cancelled, recovered, dead];
+    let mut alone = vec![];
+    for id in &ids {
+        alone.push(w.store().get(*id).await.expect("answered"));
+    }
+    assert_eq!(alone.iter().filter(|job| job.is_none()).count(), 1);
+    assert_eq!(w.store().get_all(ids).await.expect("answered"), alone, "in the order asked for");
+    let query = JobQuery { limit: 10, ..JobQuery::default() };
+    for job in w.store().search(query).await.expect("answered").jobs {
+        assert_eq!(w.store().get(job.id).await.expect("answered"), Some(job));
+    }
+}

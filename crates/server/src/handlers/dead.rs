@@ -11,7 +11,7 @@ use tidegate_wire::letters::{
     Causes, EraseReply, EraseRequest, Processed, ReauthorizedLetter, ReauthorizedReply, ReauthorizedRequest,
     RecoverReply, RecoverRequest, Recovered, RecoveredStatus, ResolveRequest, Totals, causes_from_query,
 };
-use tidegate_wire::{Problem, ProblemBody};
+use tidegate_wire::{Cursor, Problem, ProblemBody};
 
 use super::jobs::find;
 use crate::call::{Answer, Call, none, ok};
@@ -119,12 +119,12 @@ pub(crate) async fn process(call: Call) -> Answer {
 #[utoipa::path(
     post, path = "/v1/dead/reauthorized", tag = "dead letters", operation_id = "reauthorized",
     description = "A tenant has authorized again: letters of category `PERMANENT_AUTH` that wait for it run again as new jobs, or are settled \
-                   with `resolve`. Name the tenant (and connector or kind), or the letters. Send again while there is `more`.",
+                   with `resolve`. Name the tenant (and connector or kind), or the letters. Send again with `next` as `after` while there is `more`.",
     request_body(content = ReauthorizedRequest, example = json!({"tenant": "acme", "connector": "shopify"})),
     responses((status = 200, body = ReauthorizedReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
 )]
 pub(crate) async fn reauthorized(call: Call) -> Answer {
-    let ReauthorizedRequest { ids, tenant, connector, kind, resolve, by } = call.json()?;
+    let ReauthorizedRequest { ids, tenant, connector, kind, after, resolve, by } = call.json()?;
     let by = call.by(by);
     let mint = || (!resolve).then(|| call.app.mint.job_id(call.now));
     let filtered = tenant.is_some() || connector.is_some() || kind.is_some();
@@ -132,13 +132,14 @@ pub(crate) async fn reauthorized(call: Call) -> Answer {
         (true, true) => {
             let tenant = match call.caller.tenant() {
                 Some(own) if tenant.as_ref().is_some_and(|named| named != own) => {
-                    return ok(&ReauthorizedReply { letters: vec![], more: false });
+                    return ok(&ReauthorizedReply { letters: vec![], more: false, next: None });
                 }
                 Some(own) => Some(own.clone()),
                 None => tenant,
             };
             let grant = Grant { tenant, connector, kind };
-            call.done(letters::reauthorize(call.store(), &grant, &by, mint, call.now).await)?
+            let after = after.map(|cursor| cursor.0);
+            call.done(letters::reauthorize(call.store(), &grant, after, &by, mint, call.now).await)?
         }
         (false, false) if ids.len() <= limits::MAX_ENQUEUE_BATCH => {
             // Letters of others are not there for a restricted caller.
@@ -153,7 +154,7 @@ pub(crate) async fn reauthorized(call: Call) -> Answer {
             } else {
                 call.done(call.store().reauthorized(named, by, call.now).await)?
             };
-            Granted { letters: dead.into_iter().zip(replies).collect(), more: false }
+            Granted { letters: dead.into_iter().zip(replies).collect(), next: None }
         }
         (false, false) => {
             let detail = format!("name at most {} dead letters", limits::MAX_ENQUEUE_BATCH);
@@ -167,7 +168,8 @@ pub(crate) async fn reauthorized(call: Call) -> Answer {
     };
     let letters = done.letters.into_iter();
     let letters = letters.map(|(dead, became)| ReauthorizedLetter { dead, became: became.into() });
-    ok(&ReauthorizedReply { letters: letters.collect(), more: done.more })
+    let next = done.next.map(Cursor);
+    ok(&ReauthorizedReply { letters: letters.collect(), more: next.is_some(), next })
 }
 
 /// Resolves a dead letter.

@@ -143,11 +143,16 @@ impl Kinds {
                 checks.extend(next.into_iter().map(|id| (name.clone(), id)));
             }
         }
-        for (name, id) in checks {
-            let waits = |job: &Job| job.dead.as_ref().is_some_and(|d| d.review == Review::PendingReview);
-            if !store.get(id).await?.as_ref().is_some_and(waits)
-                && let Some(kind) = self.state().kinds.get_mut(&name)
-            {
+        if checks.is_empty() {
+            return Ok(());
+        }
+        let jobs = store.get_all(checks.iter().map(|(_, id)| *id).collect()).await?;
+        let waits = |job: &Job| job.dead.as_ref().is_some_and(|d| d.review == Review::PendingReview);
+        let mut state = self.state();
+        for ((name, id), _) in
+            checks.into_iter().zip(jobs).filter(|(_, job)| !job.as_ref().is_some_and(waits))
+        {
+            if let Some(kind) = state.kinds.get_mut(&name) {
                 kind.letters.remove(&id);
             }
         }
@@ -157,9 +162,13 @@ impl Kinds {
     async fn read_results(&self, store: &dyn Store) -> Result<()> {
         let of = |(name, kind): (&String, &mut Kind)| Some((name.clone(), kind.completed.take()?));
         let completed: BTreeMap<String, JobId> = self.state().kinds.iter_mut().filter_map(of).collect();
-        for (name, id) in completed {
-            let job = store.get(id).await?;
-            if let (Some(job), Some(kind)) = (job, self.state().kinds.get_mut(&name)) {
+        if completed.is_empty() {
+            return Ok(());
+        }
+        let jobs = store.get_all(completed.values().copied().collect()).await?;
+        let mut state = self.state();
+        for (name, job) in completed.keys().zip(jobs) {
+            if let (Some(job), Some(kind)) = (job, state.kinds.get_mut(name)) {
                 kind.result = numbers(&job);
             }
         }

@@ -154,6 +154,13 @@ async fn dead_letters_are_counted_by_cause_processed_and_reauthorized(served: Se
     served.post(path, json!({"ids": [grant], "tenant": "acme"})).await.is(400);
     let none = served.post(path, json!({"tenant": "other"})).await.is(200).json;
     assert_eq!(none, json!({"letters": [], "more": false}));
+    let oldest = served.get("/v1/dead?limit=3").await.is(200).json["next"].clone();
+    let newer = json!({"tenant": "acme", "after": oldest, "resolve": true});
+    assert_eq!(served.post(path, newer).await.is(200).json["letters"][0]["dead"], json!(grant));
+    let grant = kill_by(&served, "PERMANENT_AUTH", "grant 18 is revoked").await;
+    let behind = json!({"tenant": "acme", "after": oldest});
+    let none = served.post(path, behind).await.is(200).json;
+    assert_eq!(none, json!({"letters": [], "more": false}), "it goes on from there");
     let heard = served.post(path, json!({"tenant": "acme"})).await.is(200).json;
     assert_eq!(heard["letters"].as_array().unwrap().len(), 1, "{heard}");
     assert_eq!(

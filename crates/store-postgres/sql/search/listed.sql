@@ -1,9 +1,9 @@
 -- Those of the listed jobs that may fit a query, newest first. Otherwise as `search/window`, with the same conditions.
--- Params: 1 numbers, 2 most of them, then as `search/window` up to 12. Index: primary key of jobs.
+-- Params: 1 numbers, 2 before; 3 to 13 as in `search/window`. Index: primary key of jobs.
 SELECT j.seq
-FROM (SELECT unnest($1::bigint[]) LIMIT $2::bigint) AS n (seq)
+FROM unnest($1::bigint[]) AS n (seq)
 JOIN tidegate.jobs AS j ON j.seq = n.seq
-WHERE true
+WHERE j.seq < $2::bigint
   AND ($3::text IS NULL OR j.kind = (SELECT id FROM tidegate.kinds WHERE name = $3))
   AND ($4::text IS NULL OR j.tenant = (SELECT id FROM tidegate.tenants WHERE name = $4))
   AND ($5::text IS NULL OR (SELECT l.queue FROM tidegate.lanes AS l WHERE l.id = j.lane)
@@ -22,3 +22,4 @@ WHERE true
   AND ($9::text IS NULL OR position($9 IN j.payload) > 0
         OR 0 < (SELECT position($10::text IN s.body) FROM tidegate.job_state AS s WHERE s.seq = j.seq))
 ORDER BY j.seq DESC
+LIMIT $13

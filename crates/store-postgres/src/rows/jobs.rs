@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::runs::Runs;
 use super::{PgRows, column, unsigned};
 use crate::error::corrupt;
+use crate::link::Link;
 use crate::statements::Sql;
 
 impl JobRows for PgRows {
@@ -40,14 +41,14 @@ impl JobRows for PgRows {
         let (job_rows, head_rows, state_rows, done_rows, blocked_rows, down, up, counted) =
             self.runtime.block_on(async {
                 tokio::join!(
-                    self.by_number(Sql::JobsGet, &jobs),
-                    self.by_number(Sql::JobsHead, &heads),
-                    self.by_number(Sql::StatesGet, &states),
-                    self.by_number(Sql::DoneGet, &done),
-                    self.by_number(Sql::BlockedGet, &blocked),
-                    self.by_number(Sql::EdgesChildren, &children),
-                    self.by_number(Sql::EdgesParents, &parents),
-                    self.by_number(Sql::EdgesCounts, &counts),
+                    by_number(&self.link, Sql::JobsGet, &jobs),
+                    by_number(&self.link, Sql::JobsHead, &heads),
+                    by_number(&self.link, Sql::StatesGet, &states),
+                    by_number(&self.link, Sql::DoneGet, &done),
+                    by_number(&self.link, Sql::BlockedGet, &blocked),
+                    by_number(&self.link, Sql::EdgesChildren, &children),
+                    by_number(&self.link, Sql::EdgesParents, &parents),
+                    by_number(&self.link, Sql::EdgesCounts, &counts),
                 )
             });
         self.fetched.jobs.learn(jobs, each(&job_rows?, read_job)?);
@@ -191,22 +192,20 @@ impl JobRows for PgRows {
     }
 }
 
-impl PgRows {
-    /// The rows of these jobs; asks nobody about none.
-    async fn by_number(&self, sql: Sql, seqs: &[Seq]) -> Result<Vec<Row>> {
-        if seqs.is_empty() {
-            return Ok(vec![]);
-        }
-        let runs = Runs::of(seqs.iter().copied());
-        self.link.query(sql, &[&runs.first, &runs.last]).await
+/// The rows of these jobs; asks nobody about none.
+pub(super) async fn by_number(link: &Link, sql: Sql, seqs: &[Seq]) -> Result<Vec<Row>> {
+    if seqs.is_empty() {
+        return Ok(vec![]);
     }
+    let runs = Runs::of(seqs.iter().copied());
+    link.query(sql, &[&runs.first, &runs.last]).await
 }
 
-fn each<T>(rows: &[Row], read: fn(&Row) -> Result<T>) -> Result<Vec<T>> {
+pub(super) fn each<T>(rows: &[Row], read: fn(&Row) -> Result<T>) -> Result<Vec<T>> {
     rows.iter().map(read).collect()
 }
 
-fn read_job(row: &Row) -> Result<(Seq, JobRow)> {
+pub(super) fn read_job(row: &Row) -> Result<(Seq, JobRow)> {
     let extra: Option<&str> = column(row, 9)?;
     let job = JobRow {
         id: JobId::from_uuid(column(row, 4)?),
@@ -232,7 +231,7 @@ fn read_found(row: &Row) -> Result<(JobId, Seq)> {
     Ok((JobId::from_uuid(column(row, 0)?), Seq(column(row, 1)?)))
 }
 
-fn read_state(row: &Row) -> Result<(Seq, StateRow)> {
+pub(super) fn read_state(row: &Row) -> Result<(Seq, StateRow)> {
     let state: StateRow = serde_json::from_str(column(row, 6)?).map_err(|e| corrupt("a job's state", e))?;
     let state = StateRow {
         settled: column::<Option<i64>>(row, 1)?.map(LeaseId),

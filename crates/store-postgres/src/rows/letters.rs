@@ -1,13 +1,17 @@
 //! Letters that wait for review, and where their processor stands.
 
+use std::collections::HashMap;
+
 use tidegate_core::ids::Seq;
 use tidegate_core::letters::Round;
 use tidegate_core::time::Timestamp;
 use tidegate_store::Result;
-use tidegate_store::rows::{CauseFilter, CauseRow, LetterRows};
+use tidegate_store::rows::{CauseFilter, CauseRow, DoneRow, Finished, JobRow, LetterRows, StateRow};
 use tokio_postgres::Row;
 
 use super::gathered::NameWrite;
+use super::jobs::{by_number, each, read_job, read_state};
+use super::times::read_done;
 use super::{PgRows, column, signed};
 use crate::error::corrupt;
 use crate::link::Link;
@@ -60,4 +64,21 @@ pub(crate) async fn causes(link: &Link, filter: CauseFilter) -> Result<(Vec<Caus
     }
     let total = rows.first().map(|row| column::<i64>(row, 6)).transpose()?.unwrap_or(0);
     Ok((found, total.cast_unsigned()))
+}
+
+/// Those of these jobs that are finished, with all that is kept of them, read beside the writer.
+pub(crate) async fn finished(link: &Link, seqs: &[Seq]) -> Result<HashMap<Seq, Box<Finished>>> {
+    // The mark first: what is read after it does not change any more.
+    let done: HashMap<Seq, DoneRow> =
+        each(&by_number(link, Sql::DoneGet, seqs).await?, read_done)?.into_iter().collect();
+    let seqs: Vec<Seq> = done.keys().copied().collect();
+    let (jobs, states) =
+        tokio::join!(by_number(link, Sql::JobsGet, &seqs), by_number(link, Sql::StatesGet, &seqs));
+    let mut states: HashMap<Seq, StateRow> = each(&states?, read_state)?.into_iter().collect();
+    let mut jobs: HashMap<Seq, JobRow> = each(&jobs?, read_job)?.into_iter().collect();
+    let whole = done.into_iter().filter_map(|(seq, done)| {
+        let (job, state) = (jobs.remove(&seq)?, states.remove(&seq).unwrap_or_default());
+        Some((seq, Box::new(Finished { seq, job, state, done })))
+    });
+    Ok(whole.collect())
 }

@@ -106,6 +106,38 @@ async fn hot_statements_use_their_index_in_every_plan() {
     }
 }
 
+/// Finding letters: a list from the index of dead jobs, and the filter over what is listed.
+#[tokio::test]
+async fn letters_are_found_by_index() {
+    let f = Fixture::new().await;
+    let options = PgOptions::new().schema(&f.schema).unwrap();
+    let user = f.user().await;
+    f.store.close().await.unwrap();
+    user.run(FILL).await;
+    user.run(&options.settings(false)).await;
+    user.run("SET plan_cache_mode = force_custom_plan").await;
+    let numbers: Vec<String> = (1..=1_001).map(|n| n.to_string()).collect();
+    let listed = format!(
+        "'{{{}}}', 20001, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'pending_review', 4, 1001",
+        numbers.join(",")
+    );
+    let finished = "2, 20001, 1001".to_owned();
+    for (sql, params, indexes) in [
+        (Sql::SearchFinished, finished, vec!["done_rare"]),
+        (Sql::SearchListed, listed, vec!["jobs_pkey", "done_by_seq"]),
+    ] {
+        let (_, path, text) = Sql::ALL[sql as usize];
+        let name = path.replace('/', "_");
+        user.run(&format!("PREPARE {name} AS {}", in_schema(text, &options.schema))).await;
+        let explain = format!("EXPLAIN EXECUTE {name}({params})");
+        let plan: Vec<String> =
+            user.client.query(&explain, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+        let plan = plan.join("\n");
+        assert!(indexes.iter().all(|index| plan.contains(index)), "{path}:\n{plan}");
+        assert!(!plan.contains("Seq Scan"), "{path} walks a table:\n{plan}");
+    }
+}
+
 #[tokio::test]
 async fn searches_over_a_list_and_over_all_ask_the_same() {
     let of = |path: &str| {

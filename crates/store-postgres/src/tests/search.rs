@@ -4,6 +4,7 @@ use tidegate_core::ids::Seq;
 use tidegate_core::job::State;
 use tidegate_core::time::Timestamp;
 use tidegate_store::params::JobQuery;
+use tidegate_store::rows::Candidate;
 
 use super::*;
 use crate::link::Link;
@@ -16,7 +17,10 @@ async fn walk(link: &Link, query: &JobQuery, scan: usize) -> (Vec<Seq>, usize) {
     let mut search = Search::bounded(query.clone(), scan);
     loop {
         let step = search.more(link, 1).await.unwrap();
-        found.extend(step.seqs);
+        found.extend(step.jobs.iter().map(|candidate| match candidate {
+            Candidate::Open(seq) => *seq,
+            Candidate::Finished(finished) => finished.seq,
+        }));
         match step.rest {
             Rest::Page(rest) => search = *rest,
             Rest::Cursor(seq) => {

@@ -77,6 +77,19 @@ impl SqliteRows {
         self.new_done.clear();
         Ok(())
     }
+
+    /// Writes the letters gathered so far.
+    pub(super) fn flush_letters(&mut self) -> Result<()> {
+        if self.letters.is_empty() {
+            return Ok(());
+        }
+        self.flush_done()?;
+        let mut statement = self.conn.prepare_cached(sql!("done/put_letter")).or_store()?;
+        for (seq, letter) in self.letters.drain(..) {
+            statement.execute(rusqlite::params![seq.0, letter]).or_store()?;
+        }
+        Ok(())
+    }
 }
 
 fn bind_job(s: &mut Statement<'_>, before: usize, (seq, job): &(Seq, JobRow)) -> Result<()> {

@@ -58,6 +58,7 @@ impl JobRows for SqliteRows {
     fn delete_job(&mut self, seq: Seq) -> Result<()> {
         self.show_job(seq)?;
         self.show_done(seq)?;
+        self.flush_letters()?;
         for text in [sql!("jobs/delete"), sql!("states/delete"), sql!("done/delete")] {
             self.conn.prepare_cached(text).and_then(|mut s| s.execute([seq.0])).or_store()?;
         }
@@ -67,7 +68,7 @@ impl JobRows for SqliteRows {
     fn state(&mut self, seq: Seq) -> Result<Option<StateRow>> {
         let mut statement = self.conn.prepare_cached(sql!("states/get")).or_store()?;
         let mut rows = statement.query([seq.0]).or_store()?;
-        rows.next().or_store()?.map(read_state).transpose()
+        rows.next().or_store()?.map(|row| read_state(row, 0)).transpose()
     }
 
     fn put_state(&mut self, seq: Seq, row: &StateRow) -> Result<()> {
@@ -133,7 +134,7 @@ impl SqliteRows {
     }
 }
 
-fn read_job(row: &Row<'_>) -> Result<JobRow> {
+pub(super) fn read_job(row: &Row<'_>) -> Result<JobRow> {
     let id = row.get_ref(0).or_store()?.as_blob().ok().and_then(|b| Uuid::from_slice(b).ok());
     let id = id.ok_or_else(|| corrupt("a job", "its id has not 16 bytes"))?;
     let extra = match row.get_ref(8).or_store()?.as_str_or_null() {
@@ -154,16 +155,17 @@ fn read_job(row: &Row<'_>) -> Result<JobRow> {
     })
 }
 
-fn read_state(row: &Row<'_>) -> Result<StateRow> {
-    let body = row.get_ref(5).or_store()?;
+/// The columns of a changing part, from this one on.
+pub(super) fn read_state(row: &Row<'_>, first: usize) -> Result<StateRow> {
+    let body = row.get_ref(first + 5).or_store()?;
     let body = body.as_str().map_err(|e| corrupt("a job's state", e))?;
     let state: StateRow = serde_json::from_str(body).map_err(|e| corrupt("a job's state", e))?;
     Ok(StateRow {
-        lane: row.get::<_, Option<u32>>(0).or_store()?.map(LaneId),
-        settled: row.get::<_, Option<i64>>(1).or_store()?.map(LeaseId),
-        suspect: row.get(2).or_store()?,
-        lone_stalls: row.get(3).or_store()?,
-        run_at: row.get::<_, Option<i64>>(4).or_store()?.map(Timestamp),
+        lane: row.get::<_, Option<u32>>(first).or_store()?.map(LaneId),
+        settled: row.get::<_, Option<i64>>(first + 1).or_store()?.map(LeaseId),
+        suspect: row.get(first + 2).or_store()?,
+        lone_stalls: row.get(first + 3).or_store()?,
+        run_at: row.get::<_, Option<i64>>(first + 4).or_store()?.map(Timestamp),
         ..state
     })
 }

@@ -56,20 +56,19 @@ impl TimeRows for SqliteRows {
     }
 
     fn done(&mut self, seq: Seq) -> Result<Option<DoneRow>> {
+        self.show_letter(seq)?;
         if let Some((_, row)) = self.new_done.iter().find(|(s, _)| *s == seq) {
             return Ok(Some(row.clone()));
         }
         let mut statement = self.conn.prepare_cached(sql!("done/get")).or_store()?;
         let mut rows = statement.query([seq.0]).or_store()?;
-        rows.next().or_store()?.map(read_done).transpose()
+        rows.next().or_store()?.map(|row| read_done(row, 0)).transpose()
     }
 
     fn put_letter(&mut self, seq: Seq, letter: &DeadLetter) -> Result<()> {
-        self.show_done(seq)?;
         let letter = serde_json::to_string(letter).map_err(|e| corrupt("a dead letter", e))?;
-        let mut statement = self.conn.prepare_cached(sql!("done/put_letter")).or_store()?;
-        statement.execute(params![seq.0, letter]).or_store()?;
-        Ok(())
+        self.letters.push((seq, letter));
+        if self.letters.len() >= LARGEST { self.flush_letters() } else { Ok(()) }
     }
 
     fn oldest_done(&mut self, queue: QueueId, limit: usize) -> Result<Vec<(Timestamp, Seq, State)>> {
@@ -93,23 +92,27 @@ impl TimeRows for SqliteRows {
 }
 
 impl SqliteRows {
+    /// Writes the letters that were gathered if this job's is one of them.
+    fn show_letter(&mut self, seq: Seq) -> Result<()> {
+        if self.letters.iter().any(|(s, _)| *s == seq) { self.flush_letters() } else { Ok(()) }
+    }
+
     /// Writes what was gathered if this job's mark is in it.
     pub(super) fn show_done(&mut self, seq: Seq) -> Result<()> {
         if self.new_done.iter().any(|(s, _)| *s == seq) { self.flush_done() } else { Ok(()) }
     }
 }
 
-fn read_done(row: &Row<'_>) -> Result<DoneRow> {
-    let letter: Option<String> = row.get(5).or_store()?;
+/// The columns of a mark, from this one on.
+pub(super) fn read_done(row: &Row<'_>, first: usize) -> Result<DoneRow> {
+    let letter = row.get_ref(first + 5).or_store()?;
+    let letter = letter.as_str_or_null().map_err(|e| corrupt("a dead letter", e))?;
     Ok(DoneRow {
-        queue: QueueId(row.get(0).or_store()?),
-        state: state_of(row.get(1).or_store()?)?,
-        at: Timestamp(row.get(2).or_store()?),
-        attempt: row.get(3).or_store()?,
-        result: row.get::<_, Option<String>>(4).or_store()?.map(Payload::trusted),
-        letter: letter
-            .map(|l| serde_json::from_str(&l))
-            .transpose()
-            .map_err(|e| corrupt("a dead letter", e))?,
+        queue: QueueId(row.get(first).or_store()?),
+        state: state_of(row.get(first + 1).or_store()?)?,
+        at: Timestamp(row.get(first + 2).or_store()?),
+        attempt: row.get(first + 3).or_store()?,
+        result: row.get::<_, Option<String>>(first + 4).or_store()?.map(Payload::trusted),
+        letter: letter.map(serde_json::from_str).transpose().map_err(|e| corrupt("a dead letter", e))?,
     })
 }

@@ -93,7 +93,10 @@ async fn a_grant_finds_letters_behind_all_that_one_search_looks_at() {
     let store = open(dir.path());
     let grant = Grant { tenant: Some(acme), connector: None, kind: None };
     let new = job("1").id;
-    let done = reauthorize(&store, &grant, "tokens", || Some(new), NOW).await.unwrap();
+    let first = reauthorize(&store, &grant, None, "tokens", || Some(new), NOW).await.unwrap();
+    assert_eq!(first.letters, [], "one request looks at so many and no more");
+    assert!(first.next.is_some());
+    let done = reauthorize(&store, &grant, first.next, "tokens", || Some(new), NOW).await.unwrap();
     assert_eq!(done.letters, [(waits, Recovered::As(new))]);
-    assert!(!done.more);
+    assert!(done.next.is_none());
 }

@@ -9,7 +9,6 @@ fn statements_use_the_indexes_they_name() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
     let conn = schema::open_reader(&dir.path().join("tidegate.db")).unwrap();
-    rusqlite::vtab::array::load_module(&conn).unwrap();
     for (text, expected) in [
         (sql!("done/oldest"), "USING INDEX done_by_queue (queue=?)"),
         (sql!("done/oldest_dead"), "USING INDEX done_dead"),
@@ -21,6 +20,11 @@ fn statements_use_the_indexes_they_name() {
         (sql!("uniques/expire"), "uniques_expiring (expires>? AND expires<?)"),
         (sql!("edges/children"), "USING PRIMARY KEY (parent=?)"),
         (sql!("jobs/get_all"), "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)"),
+        (sql!("jobs/find_all"), "sqlite_autoindex_jobs_1 (id=?)"),
+        (sql!("jobs/whole"), "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)"),
+        (sql!("jobs/whole"), "SEARCH d USING INTEGER PRIMARY KEY (rowid=?)"),
+        (sql!("jobs/whole"), "SEARCH s USING INTEGER PRIMARY KEY (rowid=?)"),
+        (sql!("search/listed"), "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)"),
         (sql!("edges/children_of"), "SEARCH e USING PRIMARY KEY (parent=?)"),
         (sql!("blocked/waiting"), "SEARCH b USING INTEGER PRIMARY KEY (rowid=?)"),
         (sql!("blocked/delete"), "SEARCH blocked USING INTEGER PRIMARY KEY (rowid=?)"),
@@ -44,18 +48,30 @@ fn statements_use_the_indexes_they_name() {
 }
 
 #[test]
-fn no_statement_of_the_writer_is_parsed_again_for_other_values() {
+fn searches_over_a_list_and_over_all_ask_the_same() {
+    let conditions = |text: &'static str| {
+        let from = text.find("  AND (?3 IS NULL").unwrap();
+        text[from..].replace("ORDER BY j.seq DESC\n", "")
+    };
+    assert_eq!(conditions(sql!("search/window")), conditions(sql!("search/listed")));
+}
+
+#[test]
+fn no_statement_is_parsed_again_for_other_values() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
     let settings = schema::WriterSettings { synchronous: false, max_pages: None };
-    let conn = schema::open_writer(&dir.path().join("tidegate.db"), settings).unwrap();
-    for text in [
-        sql!("edges/children"),
-        sql!("edges/parents"),
-        sql!("blocked/get"),
-        sql!("done/oldest"),
-        sql!("delayed/due"),
-        sql!("jobs/find"),
+    let writer = schema::open_writer(&dir.path().join("tidegate.db"), settings).unwrap();
+    let reader = schema::open_reader(&dir.path().join("tidegate.db")).unwrap();
+    for (conn, text) in [
+        (&writer, sql!("edges/children")),
+        (&writer, sql!("edges/parents")),
+        (&writer, sql!("blocked/get")),
+        (&writer, sql!("done/oldest")),
+        (&writer, sql!("delayed/due")),
+        (&writer, sql!("jobs/find")),
+        (&reader, sql!("search/window")),
+        (&reader, sql!("search/finished")),
     ] {
         let mut statement = conn.prepare(text).unwrap();
         for value in 0..100_i64 {

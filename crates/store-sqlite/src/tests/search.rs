@@ -184,7 +184,7 @@ async fn one_page_looks_at_a_bounded_number_of_rows() {
                 let mut of_page = 0;
                 let rest = loop {
                     let candidates = search.more(&conn, 10).unwrap();
-                    of_page += candidates.seqs.len();
+                    of_page += candidates.jobs.len();
                     match candidates.rest {
                         Rest::Page(more) => search = *more,
                         rest => break rest,

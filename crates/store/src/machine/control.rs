@@ -53,7 +53,7 @@ impl<R: Rows> Machine<R> {
         }
         self.withdraw(seq, &row, &state)?;
         self.put_state(seq, &state)?;
-        self.free_unique(seq)?;
+        self.free_unique(seq, None)?;
         let queue = self.queue_of(state.lane.unwrap_or(row.lane))?;
         let attempt = state.failures;
         let done = DoneRow { queue, state: State::Cancelled, at: now, attempt, result: None, letter: None };

@@ -1,6 +1,6 @@
 //! Dead letters: recover and resolve.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
@@ -16,65 +16,79 @@ use super::enqueue::Start;
 use super::hints::Need;
 use super::plan::Waiting;
 use crate::params::{Recover, Recovered, Resolve};
-use crate::rows::{BlockedRow, Flow, JobExtra, JobRow, KindId, LookUps, Rows};
+use crate::rows::{BlockedRow, Finished, Flow, JobExtra, JobRow, KindId, LookUps, Rows, StateRow};
 use crate::{Error, Result};
+
+/// Dead jobs that are read at a time: a payload may be large.
+pub(super) const READ_TOGETHER: usize = 100;
 
 impl<R: Rows> Machine<R> {
     /// Recovers dead letters as new jobs with a fresh attempt budget. Recovering one twice yields one job (J10).
     pub fn recover(&mut self, letters: Vec<Recover>, now: Timestamp) -> Result<Vec<Recovered>> {
         let now = self.tick(now)?;
-        let mut found = self.check_recover(&letters, |_| false)?;
-        let dead: Vec<Option<Seq>> = found.iter().map(|letter| letter.as_ref().map(|l| l.seq)).collect();
-        let mut met: HashSet<JobId> = HashSet::with_capacity(letters.len());
-        let mut replies: Vec<Option<Recovered>> = vec![None; letters.len()];
+        let dead = self.check_recover(&letters, |_| false)?;
         let order = self.order_letters(&dead)?;
         let mut lines = Lines::new(order.iter().filter_map(|i| dead[*i]).collect());
-        for i in order {
-            if dead[i].is_some() {
+        let mut replies = vec![Recovered::NotDead; letters.len()];
+        for some in order.chunks(READ_TOGETHER) {
+            let mut found = self.read_dead(some.iter().filter_map(|i| dead[*i]))?;
+            for &i in some {
+                let Some(seq) = dead[i] else { continue };
                 self.next_line(&mut lines)?;
+                // One that comes twice was recovered a moment ago.
+                let letter = match found.remove(&seq) {
+                    None => self.read_dead([seq].into_iter())?.remove(&seq),
+                    found => found,
+                };
+                if let Some(letter) = letter {
+                    replies[i] = self.recover_one(letter, letters[i].new_id, &Recovery::ByHand, now)?;
+                }
             }
-            // One that was met before is read again: it may have been recovered a moment ago.
-            let letter =
-                if met.insert(letters[i].dead) { found[i].take() } else { self.letter(letters[i].dead)? };
-            replies[i] = Some(match letter {
-                Some(letter) => self.recover_one(letter, letters[i].new_id, &Recovery::ByHand, now)?,
-                None => Recovered::NotDead,
-            });
         }
-        Ok(replies.into_iter().flatten().collect())
+        Ok(replies)
     }
 
-    /// Checked before anything is stored: a refusal leaves nothing behind. `settled`: it is not going to be stored anew. The letters, as
-    /// far as the jobs are dead.
+    /// Checked before anything is stored: a refusal leaves nothing behind. `settled`: it is not going to be stored anew. The numbers of the
+    /// jobs, as far as they exist.
     pub(super) fn check_recover(
         &mut self,
         letters: &[Recover],
         settled: impl Fn(&Recover) -> bool,
-    ) -> Result<Vec<Option<Letter>>> {
+    ) -> Result<Vec<Option<Seq>>> {
         if letters.is_empty() || letters.len() > limits::MAX_ENQUEUE_BATCH {
             let detail =
                 format!("{} letters; between 1 and {} are allowed", letters.len(), limits::MAX_ENQUEUE_BATCH);
             return Err(Error::new(codes::INVALID_BATCH, detail));
         }
-        let mut ids: HashMap<JobId, JobId> = HashMap::new();
+        let mut ids: HashMap<JobId, JobId> = HashMap::with_capacity(letters.len());
         if letters.iter().any(|l| *ids.entry(l.new_id).or_insert(l.dead) != l.dead) {
             return Err(Error::new(codes::INVALID_BATCH, "an id is meant for two recovered jobs"));
         }
         self.hint_recover(letters)?;
-        let mut found = Vec::with_capacity(letters.len());
-        for recover in letters {
-            let letter = self.letter(recover.dead)?;
-            let recovered =
-                settled(recover) || letter.as_ref().is_some_and(|l| l.body.recovered_as.is_some());
-            if !recovered && self.rows.find_job(recover.new_id)?.is_some() {
-                return Err(Error::new(
-                    codes::DUPLICATE_ID,
-                    format!("job {} exists already", recover.new_id),
-                ));
+        let dead: Vec<JobId> = letters.iter().map(|l| l.dead).collect();
+        let dead = self.rows.find_jobs(&dead)?;
+        let new: Vec<JobId> = letters.iter().map(|l| l.new_id).collect();
+        let taken = self.rows.find_jobs(&new)?;
+        for ((recover, seq), _) in letters.iter().zip(&dead).zip(taken).filter(|(_, taken)| taken.is_some()) {
+            let done = seq.map_or(Ok(None), |seq| self.rows.done(seq))?;
+            let recovered = done.and_then(|done| done.letter?.recovered_as).is_some();
+            if !recovered && !settled(recover) {
+                let detail = format!("job {} exists already", recover.new_id);
+                return Err(Error::new(codes::DUPLICATE_ID, detail));
             }
-            found.push(letter);
         }
-        Ok(found)
+        Ok(dead)
+    }
+
+    /// Those of these jobs that are dead, with everything that recovering them takes.
+    pub(super) fn read_dead(&mut self, jobs: impl Iterator<Item = Seq>) -> Result<HashMap<Seq, Dead>> {
+        let jobs: Vec<(Seq, bool)> = jobs.map(|seq| (seq, self.memory.with_state.contains(&seq))).collect();
+        let dead = |Finished { seq, job, state, done }: Finished| {
+            let letter = Letter { seq, died_at: done.at, body: *done.letter? };
+            Some((seq, Dead { letter, row: job, state }))
+        };
+        let finished = self.rows.finished(&jobs)?.into_iter();
+        Ok(finished.filter(|f| f.done.state == State::Dead).filter_map(dead).collect())
     }
 
     fn hint_recover(&mut self, letters: &[Recover]) -> Result<()> {
@@ -83,8 +97,8 @@ impl<R: Rows> Machine<R> {
         }
         let ids = letters.iter().flat_map(|letter| [letter.dead, letter.new_id]).collect();
         self.hint_look_ups(&LookUps { ids, keys: vec![] })?;
-        let dead: Vec<Option<Seq>> =
-            letters.iter().map(|l| self.rows.find_job(l.dead)).collect::<Result<_>>()?;
+        let dead: Vec<JobId> = letters.iter().map(|letter| letter.dead).collect();
+        let dead = self.rows.find_jobs(&dead)?;
         self.hint_rows(dead.into_iter().flatten(), Need::Everything)
     }
 
@@ -99,16 +113,15 @@ impl<R: Rows> Machine<R> {
 
     pub(super) fn recover_one(
         &mut self,
-        letter: Letter,
+        dead: Dead,
         new_id: JobId,
         how: &Recovery<'_>,
         now: Timestamp,
     ) -> Result<Recovered> {
-        let Letter { seq, died_at, body: mut letter } = letter;
+        let Dead { letter: Letter { seq, died_at, body: mut letter }, row, state } = dead;
         if let Some(id) = letter.recovered_as {
             return Ok(Recovered::Already(id));
         }
-        let (row, state) = self.row_and_state(seq)?;
         let flow = row.extra.as_ref().and_then(|e| e.flow);
         let waiting = if flow.is_some() { self.wait_again(seq)? } else { Waiting::default() };
         let on_dead = flow.map_or(OnDead::Fail, |flow| flow.on_dead);
@@ -210,6 +223,14 @@ pub(super) struct Letter {
     pub(super) seq: Seq,
     pub(super) died_at: Timestamp,
     pub(super) body: DeadLetter,
+}
+
+/// A dead job with all that recovering it takes.
+#[derive(Debug)]
+pub(super) struct Dead {
+    pub(super) letter: Letter,
+    pub(super) row: JobRow,
+    pub(super) state: StateRow,
 }
 
 /// Dead jobs that are recovered one after the other. What is read ahead at a time is bounded, however many wait for them.

@@ -4,7 +4,7 @@
 //! died has not looked at is looked at by the next one. A letter that was decided is not decided again: what is decided is in it.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use tidegate_core::codes;
 use tidegate_core::failure::Category;
@@ -18,7 +18,7 @@ use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
 
 use super::hints::Need;
-use super::letters::{Letter, Lines, Recovery};
+use super::letters::{Dead, Letter, Lines, READ_TOGETHER, Recovery};
 use super::{Change, Face, Machine};
 use crate::params::{
     CauseQuery, CauseView, Causes, NewJob, ProcessLetters, ProcessedLetters, Reauthorized, Recover, Recovered,
@@ -150,8 +150,8 @@ impl<R: Rows> Machine<R> {
                     done.left += 1;
                     return Ok(());
                 }
-                let letter = Letter { seq, died_at, body: letter };
-                self.recover_one(letter, new_id, &Recovery::Automatic, now)?;
+                let dead = Dead { letter: Letter { seq, died_at, body: letter }, row, state };
+                self.recover_one(dead, new_id, &Recovery::Automatic, now)?;
                 done.retried += 1;
             }
             Action::Ask { again } => self.ask_tenant(seq, &row, &state, letter, again, now, done)?,
@@ -193,11 +193,13 @@ impl<R: Rows> Machine<R> {
         if scheduled || self.kind_name(row)?.as_str().starts_with(limits::RESERVED_KINDS) {
             return Ok(false);
         }
-        // Somebody has enqueued the same again.
-        if let Some(key) = row.extra.as_ref().and_then(|extra| extra.unique.as_ref())
-            && self.rows.unique(row.kind, &key.key)?.is_some_and(|holder| holder.id != row.id)
-        {
-            return Ok(false);
+        // Somebody has enqueued the same again: it waits, runs, is dead as well, or took its name along when it completed.
+        if let Some(unique) = row.extra.as_ref().and_then(|extra| extra.unique.as_ref()) {
+            let last = self.rows.unique(row.kind, &unique.key)?.map(|last| last.id == row.id);
+            let left_its_name = unique.scope == UniqueScope::PendingOrRunning;
+            if !last.unwrap_or(!left_its_name) {
+                return Ok(false);
+            }
         }
         let missing = || Error::internal(format!("a name of job {} is missing", row.id));
         let names = &self.memory.names;
@@ -299,13 +301,12 @@ impl<R: Rows> Machine<R> {
     }
 
     /// Tenants did what they were asked for because of these letters: if they have to do it again today, they are asked again.
-    fn forget_requests(&mut self, letters: &[Seq]) -> Result<()> {
+    fn forget_requests(&mut self, letters: &HashMap<Seq, Dead>) -> Result<()> {
         let told = self.subscribers();
         let kinds: Vec<KindId> = told.iter().filter_map(|name| self.memory.names.kind_id(name)).collect();
         let mut requests = HashSet::new();
-        for &seq in letters.iter().filter(|_| !kinds.is_empty()) {
-            let (row, state) = self.row_and_state(seq)?;
-            requests.insert(self.request(&row, &state)?.key);
+        for dead in letters.values().filter(|dead| !kinds.is_empty() && waits_for_grant(&dead.letter)) {
+            requests.insert(self.request(&dead.row, &dead.state)?.key);
         }
         let keys: Vec<(KindId, UniqueKey)> =
             requests.iter().flat_map(|key| kinds.iter().map(|kind| (*kind, key.clone()))).collect();
@@ -330,37 +331,56 @@ impl<R: Rows> Machine<R> {
         let now = self.tick(now)?;
         let recover = |l: &Reauthorized| Recover { dead: l.dead, new_id: l.new_id.unwrap_or(l.dead) };
         let all: Vec<Recover> = letters.iter().map(recover).collect();
-        let found = self.check_recover(&all, |l| l.new_id == l.dead)?;
-        let waiting = found.into_iter().zip(&letters);
-        let waiting = waiting.filter_map(|(letter, l)| Some((letter.filter(waits_for_grant)?.seq, l.new_id)));
-        let waiting: Vec<(Seq, Option<JobId>)> = waiting.collect();
-        let seqs: Vec<Seq> = waiting.iter().map(|(seq, _)| *seq).collect();
-        self.forget_requests(&seqs)?;
-        let again = waiting.into_iter().filter_map(|(seq, new_id)| new_id.map(|_| seq));
-        let mut lines = Lines::new(again.collect());
+        let dead = self.check_recover(&all, |l| l.new_id == l.dead)?;
+        let letters: Vec<(Option<Seq>, Option<JobId>)> =
+            dead.into_iter().zip(letters.iter().map(|l| l.new_id)).collect();
         let mut replies = Vec::with_capacity(letters.len());
-        for (recover, Reauthorized { new_id, .. }) in all.into_iter().zip(letters) {
-            let Some(mut letter) = self.letter(recover.dead)? else {
-                replies.push(Recovered::NotDead);
-                continue;
-            };
-            let waits = waits_for_grant(&letter);
-            let body = &mut letter.body;
-            replies.push(match (body.recovered_as, new_id) {
-                (Some(id), _) => Recovered::Already(id),
-                (None, _) if !waits => Recovered::NotDead,
-                (None, Some(new_id)) => {
+        for some in letters.chunks(READ_TOGETHER) {
+            let mut found = self.read_dead(some.iter().filter_map(|(seq, _)| *seq))?;
+            self.forget_requests(&found)?;
+            let again = some.iter().filter(|(_, new_id)| new_id.is_some()).filter_map(|(seq, _)| *seq);
+            let mut lines = Lines::new(again.collect());
+            for &(seq, new_id) in some {
+                let Some(seq) = seq else {
+                    replies.push(Recovered::NotDead);
+                    continue;
+                };
+                if new_id.is_some() {
                     self.next_line(&mut lines)?;
-                    self.recover_one(letter, new_id, &Recovery::Reauthorized(by), now)?
                 }
-                (None, None) => {
-                    Recovery::Reauthorized(by).settle(body, now);
-                    self.rows.put_letter(letter.seq, &letter.body)?;
-                    Recovered::Resolved
-                }
-            });
+                // One that comes twice was seen to a moment ago.
+                let dead = match found.remove(&seq) {
+                    None => self.read_dead([seq].into_iter())?.remove(&seq),
+                    found => found,
+                };
+                replies.push(match dead {
+                    Some(dead) => self.reauthorize_one(dead, new_id, &Recovery::Reauthorized(by), now)?,
+                    None => Recovered::NotDead,
+                });
+            }
         }
         Ok(replies)
+    }
+
+    fn reauthorize_one(
+        &mut self,
+        mut dead: Dead,
+        new_id: Option<JobId>,
+        how: &Recovery<'_>,
+        now: Timestamp,
+    ) -> Result<Recovered> {
+        let waits = waits_for_grant(&dead.letter);
+        let letter = &mut dead.letter;
+        match (letter.body.recovered_as, new_id) {
+            (Some(id), _) => Ok(Recovered::Already(id)),
+            (None, _) if !waits => Ok(Recovered::NotDead),
+            (None, Some(new_id)) => self.recover_one(dead, new_id, how, now),
+            (None, None) => {
+                how.settle(&mut letter.body, now);
+                self.rows.put_letter(letter.seq, &letter.body)?;
+                Ok(Recovered::Resolved)
+            }
+        }
     }
 
     /// Causes with an example each, as people see them.

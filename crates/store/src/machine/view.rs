@@ -1,5 +1,7 @@
 //! Looking at jobs: everything known about one, and why it is where it is.
 
+use std::collections::HashMap;
+
 use tidegate_core::codes;
 use tidegate_core::ids::{JobId, Seq};
 use tidegate_core::job::{Held, Job, ScheduledBecause, State, Waits};
@@ -9,7 +11,8 @@ use tidegate_core::why::{Cause, Why};
 
 use super::Machine;
 use super::hints::Need;
-use crate::rows::Rows;
+use crate::params::JobQuery;
+use crate::rows::{Candidate, DoneRow, Finished, JobRow, Rows, StateRow};
 use crate::{Error, Result};
 
 /// How far `why` counts in a job's own lane.
@@ -37,16 +40,62 @@ impl<R: Rows> Machine<R> {
         self.look(seq)
     }
 
+    /// Those that fit of the jobs that a reader found. What is finished is described as it was read, for nothing of it changes any more
+    /// but its letter. The others are looked at: where they stand is in memory alone.
+    pub fn look_at(&mut self, found: Vec<Candidate>, query: &JobQuery) -> Result<Vec<(Seq, Job)>> {
+        let open = found.iter().filter_map(|candidate| match candidate {
+            Candidate::Open(seq) => Some(*seq),
+            Candidate::Finished(_) => None,
+        });
+        self.hint_rows(open, Need::Everything)?;
+        let mut fit = Vec::with_capacity(found.len());
+        for candidate in found {
+            let (seq, job) = match candidate {
+                Candidate::Open(seq) => (seq, self.look(seq)?),
+                Candidate::Finished(finished) => {
+                    let Finished { seq, job, state, done } = *finished;
+                    let standing = (done.state, 0);
+                    match self.describe(seq, job, state, Some(done), standing) {
+                        Ok(job) => (seq, Some(job)),
+                        // Pruned since then, and its lane with it; or damaged.
+                        Err(_) => (seq, self.view(seq)?),
+                    }
+                }
+            };
+            fit.extend(job.filter(|job| query.matches(job)).map(|job| (seq, job)));
+        }
+        Ok(fit)
+    }
+
+    /// Jobs that a reader found by their ids, in the order of these.
+    pub fn look_at_all(&mut self, found: Vec<Candidate>, ids: &[JobId]) -> Result<Vec<Option<Job>>> {
+        let found = self.look_at(found, &JobQuery::default())?;
+        let jobs: HashMap<JobId, Job> = found.into_iter().map(|(_, job)| (job.id, job)).collect();
+        Ok(ids.iter().map(|id| jobs.get(id).cloned()).collect())
+    }
+
     fn look(&mut self, seq: Seq) -> Result<Option<Job>> {
         let Some(row) = self.rows.job(seq)? else { return Ok(None) };
         let stored = self.state_of(seq)?;
         let done = self.rows.done(seq)?;
-        let running = self.memory.leases.running(seq).copied();
         let state = match &done {
             Some(done) => done.state,
             None => self.unfinished(seq, &row, &stored)?,
         };
         let open = if state == State::Blocked { self.waits(seq)?.map_or(0, |row| row.open) } else { 0 };
+        self.describe(seq, row, stored, done, (state, open)).map(Some)
+    }
+
+    /// A job with its state and the number of jobs that it still waits for, as people see it.
+    fn describe(
+        &self,
+        seq: Seq,
+        row: JobRow,
+        stored: StateRow,
+        done: Option<DoneRow>,
+        (state, open): (State, u32),
+    ) -> Result<Job> {
+        let running = self.memory.leases.running(seq).copied();
         let lane = stored.lane.unwrap_or(row.lane);
         let missing = || Error::new(codes::CORRUPT, format!("a name of job {} is missing", row.id));
         let key = self.memory.lanes.lane_key(lane).ok_or_else(missing)?;
@@ -68,7 +117,7 @@ impl<R: Rows> Machine<R> {
             (None, None) => stored.failures,
         };
         let extra = row.extra.map(|e| *e).unwrap_or_default();
-        Ok(Some(Job {
+        Ok(Job {
             id: row.id,
             queue: queue.clone(),
             kind: kind.clone(),
@@ -102,7 +151,7 @@ impl<R: Rows> Machine<R> {
             trace: extra.trace,
             waits: extra.flow.map(|flow| Waits { total: flow.total, open, on_dead: flow.on_dead }),
             schedule: extra.schedule,
-        }))
+        })
     }
 
     /// Why a job is where it is.

@@ -69,15 +69,16 @@ pub(super) async fn reauthorized(args: ReauthorizedArgs, config: &Config, output
         kind: parse::optional_name(args.kind.as_deref())?,
     };
     let data = data::existing(config).await?;
-    let (mut recovered, mut resolved) = (0_u64, 0_u64);
+    let (mut recovered, mut resolved, mut after) = (0_u64, 0_u64, None);
     loop {
         let mint = || (!args.resolve).then(parse::new_id);
-        let page = reauthorize(&*data.store, &grant, "operator", mint, parse::now()).await?;
+        let page = reauthorize(&*data.store, &grant, after, "operator", mint, parse::now()).await?;
         for (_, became) in &page.letters {
             recovered += u64::from(matches!(became, Recovered::As(_)));
             resolved += u64::from(matches!(became, Recovered::Resolved));
         }
-        if !page.more {
+        after = page.next;
+        if after.is_none() {
             break;
         }
     }
