@@ -265,7 +265,7 @@ fn table(jobs: &[Job], now: Timestamp) -> Table {
         Column::text("TENANT", 8).optional(2),
         Column::fixed("CATEGORY"),
         Column::number("TRY").optional(3),
-        Column::text("ERROR", 12),
+        Column::text("ERROR", 12).below(),
         Column::fixed("REVIEW").optional(4),
         Column::fixed("DIED").optional(1),
     ]);
