@@ -261,7 +261,7 @@ fn review(text: &str) -> Result<Option<Review>> {
 fn table(jobs: &[Job], now: Timestamp) -> Table {
     let mut table = Table::new(vec![
         Column::fixed("JOB"),
-        Column::text("KIND", 10),
+        Column::text("KIND", 14),
         Column::text("TENANT", 8).optional(2),
         Column::fixed("CATEGORY"),
         Column::number("TRY").optional(3),
