@@ -137,6 +137,7 @@ fn summary(breaches: u64, unknown: u64, processes: u64, output: &Output) -> Stri
     let all = slo::OBJECTIVES.len() as u64;
     let open = match unknown {
         0 => String::new(),
+        n if n == all && processes == 0 => return "Nothing was measured: no process asks gates here.".into(),
         n if n == all => return format!("Nothing was measured yet: too little has happened.\n{seen}"),
         n => format!(
             "{} not measured: too little has happened.\n",
