@@ -128,7 +128,8 @@ pub(crate) fn directory(config: &Config, what: &str) -> Result<PathBuf> {
     match target(config)? {
         Target::Directory(dir) => Ok(dir),
         Target::Memory => {
-            Err(Failure::new(codes::INVALID_REQUEST, format!("{what} is for embedded directories")))
+            Err(Failure::new(codes::INVALID_REQUEST, format!("{what} is for embedded directories"))
+                .hint("name one with --dir: nothing of a store in memory is left when its process ends"))
         }
         Target::Postgres(_) => {
             Err(Failure::new(codes::INVALID_REQUEST, format!("{what} is for embedded directories"))

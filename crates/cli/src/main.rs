@@ -100,22 +100,23 @@ async fn with_config(command: Command, config: &Config, output: &Output) -> Resu
 /// Help and version go to standard output; what cannot be parsed is an error like any other.
 fn usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
+    // The arguments were not parsed to their end, so they are looked at by hand for the two flags that shape the answer.
+    let given: Vec<String> = std::env::args().collect();
+    let never = given.windows(2).any(|w| w[0] == "--color" && w[1] == "never")
+        || given.iter().any(|a| a == "--color=never");
+    // A closed pipe is the reader's way to say "enough".
+    let help = || if never { drop(output::print(&error.to_string())) } else { drop(error.print()) };
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A closed pipe is the reader's way to say "enough".
-            let _ = error.print();
+            help();
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = error.print();
+            help();
             ExitCode::from(2)
         }
         _ => {
-            // The arguments could not be parsed, so they are looked at by hand for the two flags that shape the answer.
-            let given: Vec<String> = std::env::args().collect();
             let json = given.iter().any(|a| a == "--json");
-            let never = given.windows(2).any(|w| w[0] == "--color" && w[1] == "never")
-                || given.iter().any(|a| a == "--color=never");
             let color = if never { ColorChoice::Never } else { ColorChoice::Auto };
             let failure: Failure = error::from_clap(error);
             Output::detect(json, color).failure(&failure);

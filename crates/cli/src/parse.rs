@@ -116,8 +116,11 @@ pub(crate) fn limiter(text: &str) -> Result<Limiter> {
 /// A payload: checked for size and depth first, so that parsing it is safe, then for being one JSON value.
 pub(crate) fn payload(text: &str) -> Result<Payload> {
     let payload = Payload::from_json_text(text.trim(), limits::MAX_PAYLOAD_BYTES)?;
-    serde_json::from_str::<&RawValue>(payload.as_str())
-        .map_err(|e| Failure::new(codes::INVALID_PAYLOAD, format!("the payload is not JSON: {e}")))?;
+    serde_json::from_str::<&RawValue>(payload.as_str()).map_err(|e| {
+        Failure::new(codes::INVALID_PAYLOAD, format!("the payload is not JSON: {e}")).hint(
+            r#"quote it for the shell, and text in it for JSON: --data '{"name":"you"}', --data '"you"'"#,
+        )
+    })?;
     Ok(payload)
 }
 

@@ -88,7 +88,7 @@ codes! {
     UNKNOWN_KIND = "TG2003", NotFound, "the kind is not registered",
         "`tidegate kinds ls` lists them; a worker that handles the kind registers it, or use `tidegate kinds set NAME`";
     INVALID_PAYLOAD = "TG2004", Usage, "the payload is not acceptable",
-        "a payload is one JSON value of at most 1 MiB, nested at most 64 deep";
+        "a payload is one JSON value of at most 1 MiB, nested at most 64 deep; if its kind has a schema, `tidegate registry show KIND` prints it";
     INVALID_TIME = "TG2005", Usage, "a time or span is not acceptable",
         "write a span like 250ms, 30s, 5m or 1h 30m, up to ten years ahead";
     INVALID_BATCH = "TG2006", Usage, "the batch is not acceptable",
@@ -98,7 +98,7 @@ codes! {
     INVALID_SETTING = "TG2008", Usage, "a setting is not acceptable",
         "`tidegate queues set --help` lists the settings and their ranges";
     INVALID_REQUEST = "TG2009", Usage, "the request could not be read",
-        "check the names and types of its fields against the example in the message";
+        "the message names what is not understood; `--help` of the command, or `/openapi.json` of the server, shows what is";
     DUPLICATE_ID = "TG2010", State, "a job with this id exists and is a different one",
         "leave the id out, or send exactly the same job again";
     NOT_A_BACKUP = "TG2011", Usage, "the file is not a Tidegate backup, or it is damaged",
@@ -144,7 +144,7 @@ codes! {
     CODE_NOT_FOUND = "TG3007", NotFound, "there is no such error code",
         "`tidegate explain` lists them all";
     GATE_NOT_FOUND = "TG3008", NotFound, "there is no such gate or gate domain",
-        "name a domain that has gates configured, and one of its gates";
+        "`tidegate gates ls` lists the domains that have gates; they are set up in a file, `serve --gates-file gates.toml`: docs/guides/gates.md";
     SILENCE_NOT_FOUND = "TG3009", NotFound, "there is no such silence",
         "`tidegate alerts silences` lists those that have not ended";
     CHANNEL_NOT_FOUND = "TG3010", NotFound, "there is no such channel",
@@ -178,7 +178,7 @@ codes! {
     GATES_IN_USE = "TG4010", State, "the gates are in use in a way that the new settings cannot take over",
         "wait until no permits are held, or clear the domain's gates first";
     WRONG_SCHEDULE_STATE = "TG4020", State, "the schedule's state does not allow this",
-        "`tidegate schedules show NAME` says where it stands: runs that are not finished, and who waits for it";
+        "`tidegate schedules show NAME` says where it stands: runs that are not finished, and whom it waits for (`schedules put NAME --after none` ends that)";
     SCHEDULE_MANAGED = "TG4021", State, "the schedule is described by the registry's document",
         "change the document and apply it with `tidegate registry apply FILE`; `schedules pause`, `resume` and `run` work on it as on any other";
     KIND_MANAGED = "TG4030", State, "the kind is described by the registry's document",

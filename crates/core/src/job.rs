@@ -381,18 +381,28 @@ pub enum Resolution {
     Abandoned,
 }
 
+impl Resolution {
+    /// Those that a person may name.
+    pub const BY_HAND: [Self; 4] = [Self::Reauthorize, Self::ConfigFix, Self::ManualRefresh, Self::Abandoned];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reauthorize => "reauthorize",
+            Self::ConfigFix => "config_fix",
+            Self::ManualRefresh => "manual_refresh",
+            Self::Recovered => "recovered",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
 impl FromStr for Resolution {
     type Err = String;
     fn from_str(s: &str) -> Result<Self, String> {
-        Ok(match s {
-            "reauthorize" => Self::Reauthorize,
-            "config_fix" => Self::ConfigFix,
-            "manual_refresh" => Self::ManualRefresh,
-            "abandoned" => Self::Abandoned,
-            _ => {
-                let known = "reauthorize, config_fix, manual_refresh, abandoned";
-                return Err(format!("{s:?} is not a resolution (expected {known})"));
-            }
+        Self::BY_HAND.into_iter().find(|r| r.as_str() == s).ok_or_else(|| {
+            let known = Self::BY_HAND.map(Self::as_str).join(", ");
+            format!("{s:?} is not a resolution (expected {known})")
         })
     }
 }

@@ -189,7 +189,7 @@ impl Why {
                     let paused = matches!(p.scope, crate::job::ParkScope::Queue(_)) && p.until.is_none();
                     let verb = if paused { "paused" } else { "parked" };
                     format!(
-                        "{} is {verb} {until} by {}: {}",
+                        "{} is {verb} by {} {until}: {}",
                         capital(&p.scope.to_string()),
                         p.by,
                         one_line(&p.reason)
@@ -361,7 +361,7 @@ mod tests {
             (why(Cause::Delayed, Some(NOW.plus_ms(90_000))), "Delayed; starts in 1 m 30 s."),
             (
                 why(Cause::Parked { parks: vec![park(None)] }, None),
-                "Queue billing is paused until it is resumed by operator: month end.",
+                "Queue billing is paused by operator until it is resumed: month end.",
             ),
             (
                 why(Cause::Retry { next_attempt: 3, error: Some(error) }, in_a_second),

@@ -210,6 +210,15 @@ impl Failure {
         matches!(*self.0, Inner::Snooze(_))
     }
 
+    /// Whether it is one because gates refused: such waits are counted apart from other snoozes.
+    ///
+    /// ```
+    /// assert!(!tidegate::Failure::logic("E", "no luck").is_wait());
+    /// ```
+    pub fn is_wait(&self) -> bool {
+        matches!(&*self.0, Inner::Snooze(snooze) if snooze.gate.is_some())
+    }
+
     pub(crate) fn into_inner(self) -> Inner {
         *self.0
     }

@@ -325,6 +325,35 @@ pub enum CancelReply {
     Requested,
     /// It was finished already.
     AlreadyFinished(State),
+    /// Others who waited for it will not run, either.
+    Cascaded {
+        /// Whether it runs, and its handler is told.
+        running: bool,
+        /// How many others.
+        others: u32,
+    },
+}
+
+impl CancelReply {
+    /// What became of the job itself, and how many others were cancelled with it.
+    pub fn parts(self) -> (Self, u32) {
+        match self {
+            Self::Cascaded { running, others } => {
+                (if running { Self::Requested } else { Self::Cancelled }, others)
+            }
+            alone => (alone, 0),
+        }
+    }
+
+    /// The same with so many others.
+    #[must_use]
+    pub fn with_others(self, others: u32) -> Self {
+        match self {
+            Self::Cancelled if others > 0 => Self::Cascaded { running: false, others },
+            Self::Requested if others > 0 => Self::Cascaded { running: true, others },
+            same => same,
+        }
+    }
 }
 
 /// Which jobs to find. Empty fields do not restrict. Newest first.

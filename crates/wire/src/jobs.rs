@@ -345,6 +345,9 @@ pub struct CancelReply {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<crate::schema::State>))]
     pub state: Option<State>,
+    /// With `cascade`: how many who waited for it were cancelled with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others: Option<u32>,
 }
 
 /// What a cancel did.
@@ -362,23 +365,28 @@ pub enum CancelStatus {
 
 impl From<params::CancelReply> for CancelReply {
     fn from(r: params::CancelReply) -> Self {
-        match r {
-            params::CancelReply::Cancelled => Self { status: CancelStatus::Cancelled, state: None },
-            params::CancelReply::Requested => Self { status: CancelStatus::Requested, state: None },
-            params::CancelReply::AlreadyFinished(state) => {
-                Self { status: CancelStatus::AlreadyFinished, state: Some(state) }
+        let (status, state) = match r {
+            params::CancelReply::Cancelled | params::CancelReply::Cascaded { running: false, .. } => {
+                (CancelStatus::Cancelled, None)
             }
-        }
+            params::CancelReply::Requested | params::CancelReply::Cascaded { running: true, .. } => {
+                (CancelStatus::Requested, None)
+            }
+            params::CancelReply::AlreadyFinished(state) => (CancelStatus::AlreadyFinished, Some(state)),
+        };
+        let (_, others) = r.parts();
+        Self { status, state, others: (others > 0).then_some(others) }
     }
 }
 
 impl From<CancelReply> for params::CancelReply {
     fn from(r: CancelReply) -> Self {
-        match r.status {
+        let alone = match r.status {
             CancelStatus::Cancelled => Self::Cancelled,
             CancelStatus::Requested => Self::Requested,
             CancelStatus::AlreadyFinished => Self::AlreadyFinished(r.state.unwrap_or(State::Completed)),
-        }
+        };
+        alone.with_others(r.others.unwrap_or(0))
     }
 }
 

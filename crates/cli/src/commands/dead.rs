@@ -261,11 +261,11 @@ fn review(text: &str) -> Result<Option<Review>> {
 fn table(jobs: &[Job], now: Timestamp) -> Table {
     let mut table = Table::new(vec![
         Column::fixed("JOB"),
-        Column::text("KIND", 10),
+        Column::text("KIND", 14),
         Column::text("TENANT", 8).optional(2),
         Column::fixed("CATEGORY"),
         Column::number("TRY").optional(3),
-        Column::text("ERROR", 12),
+        Column::text("ERROR", 12).below(),
         Column::fixed("REVIEW").optional(4),
         Column::fixed("DIED").optional(1),
     ]);

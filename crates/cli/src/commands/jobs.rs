@@ -268,16 +268,27 @@ async fn cancel(args: CancelArgs, config: &Config, output: &Output) -> Result<()
         }
     }
     data.close().await?;
-    let rows: Vec<_> = replies.iter().map(|(id, reply)| json!({ "id": id, "reply": reply })).collect();
+    let row = |(id, reply): &(JobId, CancelReply)| {
+        let (alone, others) = reply.parts();
+        json!({ "id": id, "reply": alone, "others": others })
+    };
+    let rows: Vec<_> = replies.iter().map(row).collect();
     output.answer(&json!({ "jobs": rows }), || {
-        let one = |(id, reply): &(JobId, CancelReply)| match reply {
-            CancelReply::Requested => format!("{id} runs; its handler is told to stop.\n"),
-            CancelReply::Cancelled | CancelReply::AlreadyFinished(_) => {
-                format!("Cancelled {id}; it will not run.\n")
-            }
-        };
-        replies.iter().map(one).collect()
+        replies.iter().map(|(id, reply)| cancelled(*id, *reply)).collect()
     })
+}
+
+fn cancelled(id: JobId, reply: CancelReply) -> String {
+    let (alone, others) = reply.parts();
+    let waited = plural(others.into(), "job");
+    match (alone, others) {
+        (CancelReply::Requested, 0) => format!("{id} runs; its handler is told to stop.\n"),
+        (CancelReply::Requested, _) => {
+            format!("{id} runs; its handler is told to stop. Cancelled {waited} that waited for it.\n")
+        }
+        (_, 0) => format!("Cancelled {id}; it will not run.\n"),
+        (_, _) => format!("Cancelled {id} and {waited} that waited for it; they will not run.\n"),
+    }
 }
 
 async fn retry(jobs: &[String], config: &Config, output: &Output) -> Result<()> {

@@ -112,6 +112,9 @@ async fn set(args: &SetArgs, config: &Config, output: &Output) -> Result<()> {
         if queue.is_some() { data::open_or_create(config).await? } else { data::existing(config).await? };
     let now = parse::now();
     let before = data.store.kinds().await?.into_iter().find(|k| k.name == name).map(|k| k.settings);
+    if let Some(managed) = before.as_ref().filter(|settings| settings.managed) {
+        return Err(described(&name, managed));
+    }
     let base = match (&before, &queue) {
         (Some(settings), Some(queue)) => KindSettings { queue: queue.clone(), ..settings.clone() },
         (Some(settings), None) => settings.clone(),
@@ -131,6 +134,14 @@ async fn set(args: &SetArgs, config: &Config, output: &Output) -> Result<()> {
             let verb = if before.is_none() { "Added" } else { "Changed" };
             format!("{verb} kind {name}: queue {}, timeout {}.", settings.queue, Millis(settings.timeout_ms))
         },
+    )
+}
+
+/// A kind of a document is changed there: what is set beside it would be gone with the next apply.
+fn described(name: &KindName, settings: &KindSettings) -> Failure {
+    let document = settings.document.as_deref().unwrap_or("the registry's document");
+    Failure::new(codes::KIND_MANAGED, format!("kind {name} is described by {document}: change it there")).hint(
+        format!("`tidegate registry show {name}` prints it as it is; change the document and apply it with `tidegate registry apply FILE`"),
     )
 }
 

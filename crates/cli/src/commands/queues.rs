@@ -64,7 +64,8 @@ impl Scope {
         match (&self.queue, &self.group) {
             (Some(queue), None) => Ok(ParkScope::Queue(parse::name(queue)?)),
             (None, Some(group)) => Ok(ParkScope::Group(parse::name(group)?)),
-            _ => Err(Failure::new(codes::INVALID_REQUEST, "name a queue or a --group")),
+            _ => Err(Failure::new(codes::INVALID_REQUEST, "name a queue or a --group")
+                .hint("`tidegate queues pause reports`, or `tidegate queues pause --group acme`")),
         }
     }
 }

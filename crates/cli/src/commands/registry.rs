@@ -254,11 +254,15 @@ fn say(applied: &Applied, dry_run: bool, output: &Output) -> Result<()> {
         }
         let done = if dry_run { "would change; nothing was changed" } else { "changed" };
         let entries = plural(applied.changes.len() as u64, "entry").replace("entrys", "entries");
-        let _ = write!(
-            text,
-            "{entries} {done}; {} as wanted; {} in the store that the document does not name, left alone.",
-            applied.unchanged, applied.left_alone
-        );
+        let _ = write!(text, "{entries} {done}");
+        if applied.unchanged > 0 {
+            let _ = write!(text, "; {} as wanted", applied.unchanged);
+        }
+        if applied.left_alone > 0 {
+            let left = applied.left_alone;
+            let _ = write!(text, "; {left} in the store that the document does not name, left alone");
+        }
+        text.push('.');
         if let Some(version) = applied.version {
             let _ = write!(text, " This is version {version}.");
         }

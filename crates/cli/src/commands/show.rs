@@ -69,8 +69,10 @@ pub(crate) fn job_text(
     if let Some(letter) = &job.dead {
         line("category", letter.category.as_str().into());
         line("review", letter.review.as_str().replace('_', " "));
-        if let Some(by) = &letter.resolved_by {
-            line("by", clean(by));
+        if let Some(how) = letter.resolution {
+            let by = letter.resolved_by.as_deref().map_or(String::new(), |by| format!(", by {}", clean(by)));
+            let at = letter.resolved_at.map_or(String::new(), |at| format!(", {}", stamp(at, now)));
+            line("settled", format!("{}{by}{at}", how.as_str().replace('_', " ")));
         }
         if let Some(next) = letter.recovered_as {
             line("now", next.to_string());

@@ -134,8 +134,11 @@ fn told(breach: &Verdict, output: &Output) -> String {
 
 fn summary(breaches: u64, unknown: u64, processes: u64, output: &Output) -> String {
     let seen = format!("Seen by {} in the last hour.", plural_of(processes, "process", "processes"));
+    let all = slo::OBJECTIVES.len() as u64;
     let open = match unknown {
         0 => String::new(),
+        n if n == all && processes == 0 => return "Nothing was measured: no process asks gates here.".into(),
+        n if n == all => return format!("Nothing was measured yet: too little has happened.\n{seen}"),
         n => format!(
             "{} not measured: too little has happened.\n",
             plural_of(n, "objective is", "objectives are")
@@ -219,6 +222,15 @@ mod tests {
             let rules = rules(&at(width));
             assert!(rules.lines().all(|l| l.chars().count() <= width), "{rules}");
         }
+    }
+
+    #[test]
+    fn where_nothing_was_measured_nothing_is_praised() {
+        let verdicts = judge(&Measured { domains: BTreeMap::new(), backend: BTreeMap::new() });
+        let text = text(&GatesReport { processes: 1, verdicts, ..GatesReport::default() }, &at(80));
+        let end = "\nNothing was measured yet: too little has happened.\nSeen by 1 process in the last hour.";
+        assert!(text.ends_with(end), "{text}");
+        assert!(!text.contains("as it should be"), "{text}");
     }
 
     #[test]

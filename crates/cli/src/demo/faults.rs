@@ -176,8 +176,10 @@ pub(crate) async fn operator_cancels(
             .cancel(CancelJob { id, note: format!("operator: {note}"), cascade: false, now: tide.now() })
             .await?;
         let how = match reply {
-            CancelReply::Requested => "a running report is told to stop",
-            CancelReply::Cancelled => "a waiting report is called off",
+            CancelReply::Requested | CancelReply::Cascaded { running: true, .. } => {
+                "a running report is told to stop"
+            }
+            CancelReply::Cancelled | CancelReply::Cascaded { .. } => "a waiting report is called off",
             CancelReply::AlreadyFinished(_) => "a report had ended before",
         };
         ledger.event(tide.now(), format!("operator cancels: {how}"));

@@ -49,9 +49,12 @@ pub(crate) fn plural(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{} {noun}s", grouped(n)) }
 }
 
+/// What stands where there is nothing.
+pub(crate) const NOTHING: &str = "–";
+
 /// The text, or a dash where there is none.
 pub(crate) fn dash(text: Option<&str>) -> String {
-    text.filter(|t| !t.is_empty()).map_or_else(|| "–".to_owned(), clean)
+    text.filter(|t| !t.is_empty()).map_or_else(|| NOTHING.to_owned(), clean)
 }
 
 /// Foreign text in one line, without anything that could steer a terminal.
@@ -61,24 +64,31 @@ pub(crate) fn clean(text: &str) -> String {
 }
 
 /// Fields that hold an instant. Programs get them as RFC 3339 text, which carries its unit.
-const INSTANTS: [&str; 17] = [
+const INSTANTS: [&str; 24] = [
+    "asked_at",
     "at",
     "created_at",
     "created_before",
     "created_from",
     "expected_start",
     "finished_at",
+    "first_at",
+    "first_died_at",
     "free_at",
+    "last_at",
     "lease_until",
     "next_wakeup",
     "oldest_ready",
     "planned",
+    "ready_at",
     "resolved_at",
     "retry_at",
     "run_at",
+    "seen_at",
     "since",
     "until",
     "started_at",
+    "told_at",
 ];
 
 /// Replaces instants in milliseconds by RFC 3339 text, at every depth.

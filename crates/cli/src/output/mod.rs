@@ -92,8 +92,9 @@ impl Output {
     /// A remark for people, on standard error.
     pub(crate) fn note(&self, text: &str) {
         if !self.json {
+            let lines: Vec<String> = text.lines().flat_map(|line| folded(line, self.err_width)).collect();
             // Nothing can be done where standard error is gone.
-            let _ = writeln!(io::stderr(), "{text}");
+            let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
         }
     }
 }

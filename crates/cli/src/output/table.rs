@@ -1,13 +1,17 @@
-//! Tables that fit. Columns give way in a stated order: wide ones are cut with `…` down to a minimum, then optional
-//! ones are left out; ids are never cut or wrapped.
+//! Tables that fit. Columns give way in a stated order: one that people come for moves below its row, wide ones are cut with `…`
+//! down to a minimum, then optional ones are left out; ids are never cut or wrapped.
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement};
 
+use super::format::NOTHING;
 use super::{Output, clean};
 
 /// Longest cell where nobody looks at the width, so that a long error message does not make a line of 4 kB.
 const CELL_MAX: usize = 200;
 const GAP: usize = 2;
+/// Most lines below a row, and how far they are indented.
+const LINES_BELOW: usize = 3;
+const INDENT: usize = 2;
 
 /// A column and how it gives way.
 #[derive(Debug, Clone, Copy)]
@@ -16,12 +20,13 @@ pub(crate) struct Column {
     min: Option<usize>,
     optional: u8,
     right: bool,
+    below: bool,
 }
 
 impl Column {
     /// A column that is never cut.
     pub(crate) fn fixed(title: &'static str) -> Self {
-        Self { title, min: None, optional: 0, right: false }
+        Self { title, min: None, optional: 0, right: false, below: false }
     }
 
     /// A column of numbers, never cut.
@@ -38,6 +43,12 @@ impl Column {
     #[must_use]
     pub(crate) fn optional(self, rank: u8) -> Self {
         Self { optional: rank, ..self }
+    }
+
+    /// The same, on lines of its own below the row where it would have to be cut.
+    #[must_use]
+    pub(crate) fn below(self) -> Self {
+        Self { below: true, ..self }
     }
 }
 
@@ -62,7 +73,7 @@ impl Table {
 
     /// The table as text, fitted to the output.
     pub(crate) fn render(&self, output: &Output) -> String {
-        let (shown, widths) = self.fit(output.width);
+        let Fit { shown, widths, below } = self.fit(output.width);
         let mut table = comfy_table::Table::new();
         table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         if output.style.is_on() {
@@ -91,13 +102,21 @@ impl Table {
         for (i, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, if i == last { 0 } else { GAP as u16 }));
         }
-        let mut text = table.trim_fmt();
-        text.push('\n');
+        let mut text = String::new();
+        // The header, then a line for each row.
+        for (n, line) in table.trim_fmt().lines().enumerate() {
+            text += line;
+            text.push('\n');
+            let row = n.checked_sub(1).and_then(|n| self.rows.get(n));
+            if let (Some(row), Some(c), Some(width)) = (row, below, output.width) {
+                text += &lines_below(&row[c], width);
+            }
+        }
         text
     }
 
-    /// Columns to show and the width of each.
-    fn fit(&self, width: Option<usize>) -> (Vec<usize>, Vec<usize>) {
+    /// What is shown, and how.
+    fn fit(&self, width: Option<usize>) -> Fit {
         let natural: Vec<usize> = (0..self.columns.len())
             .map(|c| {
                 let title = width_of(self.columns[c].title);
@@ -111,9 +130,12 @@ impl Table {
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
         let Some(width) = width else {
             let widths = shown.iter().map(|&c| natural[c]).collect();
-            return (shown, widths);
+            return Fit { shown, widths, below: None };
         };
         let gaps = |shown: &[usize]| GAP * shown.len().saturating_sub(1);
+        let whole = |shown: &[usize]| shown.iter().map(|&c| natural[c]).sum::<usize>() + gaps(shown);
+        let below = shown.iter().copied().find(|&c| self.columns[c].below).filter(|_| whole(&shown) > width);
+        shown.retain(|&c| Some(c) != below);
         while shown.iter().map(|&c| least(c)).sum::<usize>() + gaps(&shown) > width {
             let first_to_go = shown.iter().copied().filter(|&c| self.columns[c].optional > 0);
             let Some(goes) = first_to_go.max_by_key(|&c| self.columns[c].optional) else { break };
@@ -125,8 +147,28 @@ impl Table {
             let Some(i) = widest else { break };
             widths[i] -= 1;
         }
-        (shown, widths)
+        Fit { shown, widths, below }
     }
+}
+
+/// How a table is laid out: columns to show, the width of each, and the one whose cells are below their rows.
+struct Fit {
+    shown: Vec<usize>,
+    widths: Vec<usize>,
+    below: Option<usize>,
+}
+
+fn lines_below(cell: &str, width: usize) -> String {
+    if cell == NOTHING {
+        return String::new();
+    }
+    let room = width.saturating_sub(INDENT).max(20);
+    let mut lines = wrapped(cell, room);
+    if lines.len() > LINES_BELOW {
+        let rest = lines.split_off(LINES_BELOW - 1).join(" ");
+        lines.push(rest);
+    }
+    lines.iter().map(|line| format!("{:INDENT$}{}\n", "", cut(line, room))).collect()
 }
 
 fn colour_of(state: &str) -> Option<Color> {
@@ -232,6 +274,36 @@ mod tests {
             rendered(None),
             "JOB             KIND              N  ERROR\njob_0123456789  invoice.send  1,204  bad thing happened\n"
         );
+    }
+
+    #[test]
+    fn what_people_come_for_moves_below_its_row_instead_of_being_cut() {
+        let mut table = Table::new(vec![
+            Column::fixed("JOB"),
+            Column::text("KIND", 6),
+            Column::text("ERROR", 8).below(),
+            Column::fixed("DIED").optional(1),
+        ]);
+        let error = "HTTP_503: the shop is closed for the season and opens again in spring";
+        table.row(vec!["job_0123456789".into(), "invoice.send".into(), error.into(), "2 m ago".into()]);
+        table.row(vec!["job_0123456780".into(), "invoice.send".into(), "short".into(), "3 m ago".into()]);
+        let plain = Style::plain();
+        let at = |width| {
+            table.render(&Output { json: false, width, style: plain, err_style: plain, err_width: None })
+        };
+        assert_eq!(
+            at(Some(40)),
+            "JOB             KIND          DIED\njob_0123456789  invoice.send  2 m ago\n  HTTP_503: the shop is closed for the\n  \
+             season and opens again in spring\njob_0123456780  invoice.send  3 m ago\n  short\n"
+        );
+        assert!(at(Some(120)).contains(&format!("{error}  2 m ago\n")), "{}", at(Some(120)));
+        let narrow = at(Some(22));
+        assert_eq!(
+            narrow.lines().filter(|l| l.starts_with("  ")).count(),
+            4,
+            "three lines and one: {narrow}"
+        );
+        assert!(narrow.contains('…') && narrow.lines().all(|l| width_of(l) <= 22), "{narrow}");
     }
 
     #[test]

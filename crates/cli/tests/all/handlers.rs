@@ -103,6 +103,36 @@ fn a_kind_that_is_not_registered_is_registered_by_its_worker() {
 }
 
 #[test]
+fn a_refused_worker_says_so_first_and_registers_nothing() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let refused = place.run(&["work", "--kind", "other", "--exec", "true", "--until-idle"]);
+    assert_eq!((refused.code, refused.out.as_str()), (4, ""));
+    assert!(refused.err.starts_with("error[TG4004]: no handler for hello"), "{}", refused.err);
+    let kinds = place.run(&["kinds", "ls", "--json"]).ok().json();
+    assert_eq!(kinds["kinds"].as_array().unwrap().len(), 1, "{kinds}");
+}
+
+#[test]
+fn the_last_words_of_a_command_are_its_error_unless_an_earlier_line_says_what_was_wrong() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let said = |words: &str| {
+        let handler = script(&place, &format!("printf '{words}' >&2; exit 65"));
+        let id = enqueue(&place, "hello", "1", &[]);
+        work(&place, &["--kind", "hello", "--exec", &handler]).ok();
+        job(&place, &id)["dead"]["message"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(said("one\\nthe reason\\n"), "exit code 65 (EX_DATAERR): the reason");
+    assert_eq!(
+        said(
+            "one\\nerror[TG2003]: kind x is not registered\\n  hint: list them\\n  more: tidegate explain TG2003\\n"
+        ),
+        "exit code 65 (EX_DATAERR): error[TG2003]: kind x is not registered"
+    );
+}
+
+#[test]
 fn exit_codes_decide_what_follows() {
     let place = Place::default();
     place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();

@@ -33,8 +33,12 @@ fn letters_are_counted_recovered_and_resolved_by_cause() {
         (Some(9), Some(12)),
         "{found}"
     );
+    for at in ["first_at", "last_at"] {
+        assert!(found["causes"][0][at].as_str().is_some_and(|t| t.ends_with('Z')), "{at}: {found}");
+    }
     let cause = found["causes"][0]["cause"].as_str().unwrap().to_owned();
     let table = place.run(&["dead", "causes"]).ok().out;
+    assert!(table.contains("\n  EXIT_65: exit code # (EX_DATAERR): order # is locked\n"), "whole: {table}");
     assert!(table.contains(&cause) && table.contains("INVALID_INPUT"), "{table}");
     let message = found["causes"][0]["message"].as_str().unwrap();
     assert!(message.contains("order # is locked"), "{message}");
@@ -53,8 +57,11 @@ fn letters_are_counted_recovered_and_resolved_by_cause() {
         "{found}"
     );
     let cause = found["causes"][0]["cause"].as_str().unwrap().to_owned();
+    let example = found["causes"][0]["example"].as_str().unwrap().to_owned();
     let args = ["dead", "resolve", "--cause", &cause, "--as", "config_fix", "--yes", "--json"];
     assert_eq!(serving.run(&place, &args).ok().json()["resolved"], 3);
+    let shown = serving.run(&place, &["dead", "show", &example]).ok().out;
+    assert!(shown.contains("  settled    config fix, by operator, 20"), "{shown}");
     let left = serving.run(&place, &["dead", "causes"]).ok().out;
     assert!(left.contains("No dead letters that wait for review"), "{left}");
     let wrong = place.run(&["dead", "ls", "--cause", "nonsense"]);

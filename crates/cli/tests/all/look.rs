@@ -24,6 +24,7 @@ async fn tables_fit_80_and_120_columns() {
                 ("queues_ls", ["queues", "ls"]),
                 ("jobs_ls", ["jobs", "ls"]),
                 ("dead_ls", ["dead", "ls"]),
+                ("dead_causes", ["dead", "causes"]),
                 ("kinds_ls", ["kinds", "ls"]),
                 ("groups_ls", ["groups", "ls"]),
                 ("parks_ls", ["parks", "ls"]),

@@ -259,3 +259,12 @@ fn a_wrong_command_is_a_usage_error() {
         assert_eq!(finished(&mut place.command(args)).code, 2, "{args:?}");
     }
 }
+
+#[test]
+fn help_without_colour_has_none() {
+    for args in [&["--color", "never", "--help"][..], &["kinds", "--color=never", "--help"]] {
+        // As on a terminal.
+        let out = finished(Place::default().command(args).env("CLICOLOR_FORCE", "1")).ok().out;
+        assert!(out.contains("Usage: tidegate") && !out.contains('\u{1b}'), "{out}");
+    }
+}

@@ -116,6 +116,19 @@ fn payloads_are_checked_and_secrets_are_not_shown() {
 }
 
 #[test]
+fn a_kind_that_a_document_describes_is_not_changed_beside_it() {
+    let place = Place::default();
+    let file = place.file("registry.toml", INVOICES);
+    place.run(&["registry", "apply", &file]).ok();
+    let refused = place.run(&["kinds", "set", "invoice.send", "--timeout", "1s"]);
+    assert_eq!(refused.code, 4);
+    assert!(refused.err.starts_with("error[TG4030]: kind invoice.send is described by "), "{}", refused.err);
+    assert!(refused.err.contains("tidegate registry apply FILE"), "{}", refused.err);
+    let kinds = place.run(&["kinds", "ls", "--json"]).ok().json();
+    assert_eq!(kinds["kinds"][0]["settings"]["timeout_ms"], 45_000);
+}
+
+#[test]
 fn a_server_reloads_its_file_on_change_and_on_sighup_and_keeps_the_old_one_if_it_is_wrong() {
     let place = Place::default();
     let file = place.file("registry.toml", INVOICES);

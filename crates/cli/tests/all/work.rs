@@ -196,3 +196,16 @@ async fn a_backup_restores_into_another_directory() {
         .collect();
     assert!(leftovers.is_empty(), "{leftovers:?}");
 }
+
+#[test]
+fn a_cancel_says_how_many_others_it_took_along() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "part", "--queue", "reports"]).ok();
+    let id = |n: u8| format!("job_01JD000000000000000000000{n}");
+    place.run(&["enqueue", "part", "--id", &id(0)]).ok();
+    for n in [1, 2] {
+        place.run(&["enqueue", "part", "--id", &id(n), "--after", &id(n - 1)]).ok();
+    }
+    let said = place.run(&["jobs", "cancel", &id(0), "--cascade"]).ok().out;
+    assert_eq!(said, format!("Cancelled {} and 2 jobs that waited for it; they will not run.\n", id(0)));
+}

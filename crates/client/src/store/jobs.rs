@@ -91,9 +91,9 @@ impl Jobs for RemoteStore {
         match CancelReply::from(reply.value) {
             // Done by the request whose reply was lost.
             CancelReply::AlreadyFinished(State::Cancelled) if reply.repeated => Ok(CancelReply::Cancelled),
-            CancelReply::Requested => {
+            told @ (CancelReply::Requested | CancelReply::Cascaded { running: true, .. }) => {
                 self.signals.cancel(cancel.id);
-                Ok(CancelReply::Requested)
+                Ok(told)
             }
             other => Ok(other),
         }

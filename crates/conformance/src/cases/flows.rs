@@ -392,7 +392,7 @@ pub async fn a_cancel_cascades_if_asked(w: &mut World) {
     let end = add_after(w, &[left, right], OnDead::Fail).await;
     let beside = w.add_one().await;
     let after_beside = add_after(w, &[beside], OnDead::Fail).await;
-    assert_eq!(cascade(w, root).await, CancelReply::Cancelled);
+    assert_eq!(cascade(w, root).await, CancelReply::Cascaded { running: false, others: 3 });
     for id in [root, left, right, end] {
         assert_eq!(w.state(id).await, State::Cancelled);
     }
@@ -400,7 +400,7 @@ pub async fn a_cancel_cascades_if_asked(w: &mut World) {
     let job = claim_this(w, beside).await;
     assert_eq!(
         cascade(w, beside).await,
-        CancelReply::Requested,
+        CancelReply::Cascaded { running: true, others: 1 },
         "it runs: who waits for it is cancelled at once"
     );
     assert_eq!(w.state(after_beside).await, State::Cancelled);

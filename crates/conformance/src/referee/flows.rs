@@ -134,7 +134,12 @@ impl Referee {
                 job.end = Some(State::Cancelled);
             }
         }
-        self.cancelled(id, reply, now)?;
+        let (alone, others) = reply.parts();
+        if others as usize != waiting.len() {
+            let counted = format!("{} waited for {id}, and {others} are said to be cancelled", waiting.len());
+            return Err(Violation::Nonsense(counted));
+        }
+        self.cancelled(id, alone, now)?;
         waiting.into_iter().try_for_each(|child| self.pass_on(child))
     }
 

@@ -16,8 +16,19 @@ pub(super) struct Checked {
     pub(super) queues: Vec<QueueName>,
 }
 
-/// Checks the handlers and registers their kinds.
+/// Checks the handlers and registers their kinds. A worker that is refused has registered nothing.
 pub(super) async fn handlers(worker: &Worker) -> Result<Checked> {
+    let queues = fit(worker).await?;
+    for handler in &worker.handlers {
+        register(worker, handler).await?;
+    }
+    // Somebody may have registered another kind meanwhile.
+    all_handled(worker, &queues).await?;
+    Ok(Checked { queues: queues.into_iter().collect() })
+}
+
+/// Whether handlers, kinds and queues fit each other. Returns the queues to serve.
+pub(super) async fn fit(worker: &Worker) -> Result<BTreeSet<QueueName>> {
     if let Some(wrong) = &worker.wrong {
         return Err(wrong.clone());
     }
@@ -34,24 +45,26 @@ pub(super) async fn handlers(worker: &Worker) -> Result<Checked> {
     for handler in &worker.handlers {
         queues.insert(queue_of(worker, handler).await?);
     }
-    queues.extend(worker.queues.iter().cloned());
-    for handler in &worker.handlers {
-        match (&handler.settings, &handler.kind) {
-            (Settings::Typed(settings), Cow::Borrowed(kind)) => {
-                worker.tide.ensure_kind(kind, *settings).await?;
-            }
-            (Settings::Typed(settings), Cow::Owned(kind)) => {
-                worker.tide.put_kind(KindName::new(kind)?, settings()?).await?;
-            }
-            (Settings::Given(settings), kind) => {
-                worker.tide.put_kind(KindName::new(kind)?, (**settings).clone()).await?;
-            }
-            (Settings::Registered, _) => {}
-        }
-    }
-    all_handled(worker, &kinds, &queues).await?;
     known(worker, &queues).await?;
-    Ok(Checked { queues: queues.into_iter().collect() })
+    queues.extend(worker.queues.iter().cloned());
+    all_handled(worker, &queues).await?;
+    Ok(queues)
+}
+
+async fn register(worker: &Worker, handler: &Handler) -> Result<()> {
+    match (&handler.settings, &handler.kind) {
+        (Settings::Typed(settings), Cow::Borrowed(kind)) => {
+            worker.tide.ensure_kind(kind, *settings).await?;
+        }
+        (Settings::Typed(settings), Cow::Owned(kind)) => {
+            worker.tide.put_kind(KindName::new(kind)?, settings()?).await?;
+        }
+        (Settings::Given(settings), kind) => {
+            worker.tide.put_kind(KindName::new(kind)?, (**settings).clone()).await?;
+        }
+        (Settings::Registered, _) => {}
+    }
+    Ok(())
 }
 
 /// The queue of a handler's kind.
@@ -73,7 +86,8 @@ async fn queue_of(worker: &Worker, handler: &Handler) -> Result<QueueName> {
     }
 }
 
-async fn all_handled(worker: &Worker, kinds: &HashSet<&str>, queues: &BTreeSet<QueueName>) -> Result<()> {
+async fn all_handled(worker: &Worker, queues: &BTreeSet<QueueName>) -> Result<()> {
+    let kinds: HashSet<&str> = worker.handlers.iter().map(|h| &*h.kind).collect();
     let registered = worker.tide.store().kinds().await?;
     let missing: Vec<&str> = registered
         .iter()
@@ -91,9 +105,15 @@ async fn all_handled(worker: &Worker, kinds: &HashSet<&str>, queues: &BTreeSet<Q
     Err(Error::handlers(why))
 }
 
-async fn known(worker: &Worker, queues: &BTreeSet<QueueName>) -> Result<()> {
-    let registered = worker.tide.store().queues(worker.tide.now()).await?;
-    match queues.iter().find(|q| !registered.iter().any(|r| r.name == **q)) {
+/// The queues that were named exist, or come with the kinds.
+async fn known(worker: &Worker, made: &BTreeSet<QueueName>) -> Result<()> {
+    let named = worker.queues.iter().filter(|q| !made.contains(*q));
+    let named: Vec<&QueueName> = named.collect();
+    if named.is_empty() {
+        return Ok(());
+    }
+    let registered = worker.tide.store().settings().await?;
+    match named.into_iter().find(|q| !registered.iter().any(|(name, _)| name == *q)) {
         Some(queue) => Err(Error::new(codes::UNKNOWN_QUEUE, format!("queue {queue} is not registered"))),
         None => Ok(()),
     }

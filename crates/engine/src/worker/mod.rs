@@ -361,6 +361,22 @@ impl Worker {
         }
     }
 
+    /// Whether it would start: the settings can be, and every kind of its queues has exactly one handler. Registers nothing;
+    /// running it checks the same.
+    ///
+    /// ```
+    /// # #[derive(serde::Serialize, serde::Deserialize, tidegate::Job)] struct Ping;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> tidegate::Result<()> {
+    /// # let tide = tidegate::Tidegate::memory();
+    /// let worker = tidegate::Worker::new(&tide).handle(async |_: Ping, _| tidegate::done());
+    /// worker.check().await?;
+    /// assert!(tide.store().kinds().await?.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub async fn check(&self) -> Result<()> {
+        check::fit(self).await.map(drop)
+    }
+
     /// Runs until nothing is left that could run by itself: delayed and retried jobs are waited for, paused ones are
     /// not.
     ///

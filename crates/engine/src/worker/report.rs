@@ -45,21 +45,21 @@ pub struct Report {
 }
 
 impl fmt::Display for Report {
-    /// One line for people.
+    /// One line for people: what was completed, and whatever else there was.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} completed, {} retried, {} dead, {} snoozed, {} cancelled, {} released, {} refused as stale",
-            self.completed,
-            self.retried,
-            self.dead,
-            self.snoozed,
-            self.cancelled,
-            self.released,
-            self.stale_refused
-        )?;
-        if self.waited > 0 {
-            write!(f, ", {} waits at gates", self.waited)?;
+        write!(f, "{} completed", self.completed)?;
+        for (count, what) in [
+            (self.retried, "retried"),
+            (self.dead, "dead"),
+            (self.snoozed, "snoozed"),
+            (self.waited, "put off by gates"),
+            (self.cancelled, "cancelled"),
+            (self.released, "released"),
+            (self.stale_refused, "refused as stale"),
+        ] {
+            if count > 0 {
+                write!(f, ", {count} {what}")?;
+            }
         }
         Ok(())
     }
@@ -72,5 +72,17 @@ pub(crate) struct Tally(Mutex<Report>);
 impl Tally {
     pub(crate) fn change(&self) -> MutexGuard<'_, Report> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Report;
+
+    #[test]
+    fn a_report_names_what_there_was() {
+        assert_eq!(Report::default().to_string(), "0 completed");
+        let report = Report { completed: 4, dead: 1, waited: 3, ..Report::default() };
+        assert_eq!(report.to_string(), "4 completed, 1 dead, 3 put off by gates");
     }
 }

@@ -58,7 +58,7 @@ async fn embedded_and_over_a_server_the_program_says_the_same() {
     embedded.current_dir(dir.path());
     remote.env("TIDEGATE_STORE", url).current_dir(dir.path());
     let (embedded, remote) = tokio::join!(said(&mut embedded), said(&mut remote));
-    assert!(embedded.starts_with("invoice for 7\n1 completed,"), "{embedded}");
+    assert!(embedded.starts_with("invoice for 7\n1 completed\n"), "{embedded}");
     assert_eq!(embedded, remote);
     drop(stop);
     serving.await.unwrap();

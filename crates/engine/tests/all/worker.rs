@@ -74,6 +74,23 @@ async fn handlers_and_kinds_must_match_at_start() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refused_worker_leaves_no_kind_and_no_queue_behind() {
+    let tide = testing::tide();
+    let refused = Worker::new(&tide).handle(nothing).queue("nowhere");
+    assert_eq!(refused.check().await.unwrap_err().code, codes::UNKNOWN_QUEUE);
+    assert_eq!(refused.run_until_idle().await.unwrap_err().code, codes::UNKNOWN_QUEUE);
+    assert!(tide.store().kinds().await.unwrap().is_empty());
+    assert!(tide.store().settings().await.unwrap().is_empty());
+
+    tide.register::<Other>().await.unwrap();
+    let refused = Worker::new(&tide).handle(nothing);
+    assert_eq!(refused.check().await.unwrap_err().code, codes::HANDLERS_MISSING);
+    assert_eq!(refused.run_until_idle().await.unwrap_err().code, codes::HANDLERS_MISSING);
+    let kinds: Vec<String> = tide.store().kinds().await.unwrap().iter().map(|k| k.name.to_string()).collect();
+    assert_eq!(kinds, ["other"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn settings_that_cannot_be_are_told_at_start() {
     let tide = testing::tide();
     let worker = || Worker::new(&tide).handle(nothing);

@@ -32,12 +32,14 @@ impl<R: Rows> Machine<R> {
         let note = cut(cancel.note, limits::MAX_NOTE_BYTES);
         let reply = self.cancel_one(seq, &note, now)?;
         self.hint_rows(waiting.iter().copied(), Need::Everything)?;
+        let mut others = 0;
         for child in waiting {
-            self.cancel_one(child, &note, now)?;
+            let ended = matches!(self.cancel_one(child, &note, now)?, CancelReply::AlreadyFinished(_));
+            others += u32::from(!ended);
         }
         self.settle_due()?;
         self.tell_dependents(now)?;
-        Ok(reply)
+        Ok(reply.with_others(others))
     }
 
     fn cancel_one(&mut self, seq: Seq, note: &str, now: Timestamp) -> Result<CancelReply> {

@@ -128,7 +128,7 @@ impl NameBook {
     }
 }
 
-/// Whether two names differ by at most two edits, or one contains the other.
+/// Whether two names differ by at most two edits and at most half of their letters, or one contains the other.
 fn alike(a: &str, b: &str) -> bool {
     if a.len() >= 3 && b.len() >= 3 && (a.contains(b) || b.contains(a)) {
         return true;
@@ -144,7 +144,7 @@ fn alike(a: &str, b: &str) -> bool {
             row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
         }
     }
-    row[b.len()] <= 2
+    row[b.len()] <= 2.min(a.len().max(b.len()) / 2)
 }
 
 #[cfg(test)]
@@ -156,5 +156,6 @@ mod tests {
         assert!(
             alike("billing", "biling") && alike("invoice.send", "invoice") && !alike("billing", "reports")
         );
+        assert!(alike("q1", "q2") && !alike("a", "b"));
     }
 }

@@ -127,7 +127,10 @@ impl<R: Rows> Machine<R> {
         let waits = |s: &Scheduled| s.state.retired.is_none() && s.spec.settings.after.contains(name);
         let waits = self.memory.timetable.all().find(|(_, s)| waits(s));
         if let Some((_, other)) = waits {
-            let detail = format!("schedule `{}` waits for `{name}`; change it first", other.name);
+            let detail = format!(
+                "schedule `{0}` waits for `{name}`; `tidegate schedules put {0} --after none` ends that",
+                other.name
+            );
             return Err(Error::new(codes::WRONG_SCHEDULE_STATE, detail));
         }
         self.forget_schedule(id)?;

@@ -36,7 +36,7 @@ fn table(found: &Causes, output: &Output) -> String {
         Column::number("LETTERS"),
         Column::text("KIND", 10),
         Column::fixed("CATEGORY").optional(3),
-        Column::text("ERROR", 16),
+        Column::text("ERROR", 16).below(),
         Column::fixed("FIRST").optional(2),
         Column::fixed("LAST").optional(1),
         Column::fixed("EXAMPLE").optional(4),

@@ -36,7 +36,7 @@ pub(super) async fn ls(backend: &dyn Backend, output: &Output) -> Result<()> {
             Column::number("WAITING"),
             Column::number("QUARANTINED").optional(1),
             Column::number("KEYS"),
-            Column::text("STATE", 16),
+            Column::text("STATE", 40),
         ]);
         for (usage, off) in &rows {
             let total = &usage.total;

@@ -6,7 +6,8 @@ use super::super::facts;
 use crate::config::Config;
 use crate::data;
 use crate::error::Result;
-use crate::output::{Column, Output, Table, clean, dash};
+use crate::output::{Column, Output, Table, clean, dash, short_when};
+use crate::parse;
 
 /// Lists versions.
 pub(super) async fn list(limit: u32, config: &Config, output: &Output) -> Result<()> {
@@ -17,6 +18,7 @@ pub(super) async fn list(limit: u32, config: &Config, output: &Output) -> Result
         if versions.is_empty() {
             return "No document was applied yet; `tidegate registry apply FILE` does.".into();
         }
+        let now = parse::now();
         let mut table = Table::new(vec![
             Column::number("VERSION"),
             Column::fixed("AT"),
@@ -24,13 +26,13 @@ pub(super) async fn list(limit: u32, config: &Config, output: &Output) -> Result
             Column::number("CHANGES"),
             Column::text("BY", 8).optional(2),
             Column::text("FROM", 12).optional(1),
-            Column::text("WHY", 20).optional(3),
+            Column::text("WHY", 20).below(),
         ]);
         for version in &versions {
             let why = version.problems.first().map(|p| clean(&p.to_string()));
             table.row(vec![
                 version.number.to_string(),
-                version.at.to_string(),
+                short_when(version.at, now),
                 version.outcome.as_str().to_owned(),
                 version.changed.to_string(),
                 clean(&version.by),

@@ -51,7 +51,7 @@ pub(crate) struct BackfillArgs {
 }
 
 fn refuse(why: String) -> Failure {
-    Failure::new(codes::INVALID_REQUEST, why)
+    Failure::new(codes::INVALID_REQUEST, why).hint("`tidegate schedules backfill --help` has examples")
 }
 
 fn read(args: BackfillArgs) -> Result<(Backfill, bool)> {
@@ -110,6 +110,9 @@ pub(super) async fn backfill(args: BackfillArgs, config: &Config, output: &Outpu
     data.close().await?;
     let done = Backfilled::new(runs.iter().map(|run| run.date.to_string()), &replies?);
     output.answer(&done, || {
+        if done.created == 0 {
+            return nothing_new(&backfill.kind, &runs);
+        }
         let kept = if done.kept == 0 {
             String::new()
         } else {
@@ -117,6 +120,17 @@ pub(super) async fn backfill(args: BackfillArgs, config: &Config, output: &Outpu
         };
         format!("Enqueued {} of {}: {}{kept}.", plural(done.created, "job"), backfill.kind, span(&runs))
     })
+}
+
+fn nothing_new(kind: &KindName, runs: &[BackfillRun]) -> String {
+    let dates = match (runs.first(), runs.last()) {
+        (Some(first), Some(last)) if first.date != last.date => {
+            format!("all {} dates from {} to {}", runs.len(), first.date, last.date)
+        }
+        (Some(first), _) => first.date.to_string(),
+        (None, _) => "no date".into(),
+    };
+    format!("Nothing to enqueue of {kind}: {dates} had been filled before. `--label NAME` fills them again.")
 }
 
 fn span(runs: &[BackfillRun]) -> String {

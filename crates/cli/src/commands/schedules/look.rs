@@ -55,6 +55,9 @@ pub(super) fn when(settings: &ScheduleSettings) -> String {
     settings.at.as_ref().map_or_else(String::new, |at| format!("at {at}{zone}"))
 }
 
+/// How the sentence about the next run begins; beside the word "next" it says the time alone.
+const NEXT_RUN: &str = "next run ";
+
 /// When it runs next, in a sentence.
 pub(super) fn next_sentence(schedule: &ScheduleView) -> String {
     if schedule.retired.is_some() {
@@ -62,13 +65,18 @@ pub(super) fn next_sentence(schedule: &ScheduleView) -> String {
     }
     match (&schedule.paused, schedule.next) {
         (Some(pause), _) => format!("paused by {}", pause.by),
-        (None, Some(next)) => format!("next run {}", local(&schedule.settings, next)),
+        (None, Some(next)) => format!("{NEXT_RUN}{}", local(&schedule.settings, next)),
         (None, None) => "it has no further runs".into(),
     }
 }
 
 fn local(settings: &ScheduleSettings, at: Timestamp) -> String {
-    settings.compile().map_or_else(|_| at.to_string(), |compiled| compiled.local(at))
+    settings.compile().map_or_else(|_| at.to_string(), |compiled| readable(&compiled.local(at)))
+}
+
+/// A local time without the name of its zone, which is said elsewhere: `2026-11-17 00:30:00-03:00`.
+fn readable(local: &str) -> String {
+    local.split('[').next().unwrap_or(local).replacen('T', " ", 1)
 }
 
 /// What a line of the ledger says, in a few words.
@@ -98,7 +106,7 @@ fn table(schedules: &[ScheduleView], now: Timestamp) -> Table {
     let mut table = Table::new(vec![
         Column::text("SCHEDULE", 14),
         Column::text("KIND", 10).optional(2),
-        Column::text("WHEN", 14),
+        Column::text("WHEN", 28),
         Column::fixed("NEXT"),
         Column::fixed("LAST"),
         Column::text("RESULT", 12),
@@ -147,7 +155,8 @@ fn described(schedule: &ScheduleView, now: Timestamp) -> String {
         line("managed", format!("by the registry's document {document}; it is changed there"));
     }
     line("when", when(settings));
-    line("next", next_sentence(schedule));
+    let next = next_sentence(schedule);
+    line("next", next.strip_prefix(NEXT_RUN).unwrap_or(&next).to_owned());
     line("overlap", overlap(settings.overlap).into());
     line("missed", missed(settings.missed));
     if let Some(jitter) = &settings.jitter {
@@ -224,7 +233,7 @@ pub(super) async fn next(args: &NextArgs, config: &Config, output: &Output) -> R
         ]);
         for run in &runs.runs {
             let ahead = Millis(run.due.0.since(now).max(0)).to_string();
-            table.row(vec![run.planned.to_string(), ahead, run.local.clone()]);
+            table.row(vec![run.planned.to_string(), ahead, readable(&run.local)]);
         }
         table.render(output)
     })

@@ -198,9 +198,12 @@ async fn tail(mut output: impl AsyncRead + Unpin, kept: &mut Vec<u8>) {
 #[derive(Default)]
 struct Log {
     waiting: VecDeque<String>,
-    /// The last line, for the error's message.
-    last: String,
+    /// The last lines, for the error's message.
+    last: VecDeque<String>,
 }
+
+/// Lines among which the one is looked for that says what went wrong.
+const LAST_LINES: usize = 20;
 
 impl Log {
     async fn follow(&mut self, errors: impl AsyncRead + Unpin, cx: &Context) {
@@ -225,7 +228,10 @@ impl Log {
         if line.is_empty() {
             return;
         }
-        line.clone_into(&mut self.last);
+        if self.last.len() == LAST_LINES {
+            self.last.pop_front();
+        }
+        self.last.push_back(line.to_owned());
         if self.waiting.len() == limits::MAX_LOG_LINES {
             self.waiting.pop_front();
         }
@@ -266,7 +272,7 @@ fn text(line: &mut Vec<u8>) -> String {
 }
 
 fn outcome(status: ExitStatus, output: &[u8], log: &Log) -> Outcome {
-    let said = if log.last.is_empty() { String::new() } else { format!(": {}", log.last) };
+    let said = telling(&log.last).map_or(String::new(), |line| format!(": {}", line.trim()));
     match (status.code(), status.signal()) {
         (Some(0), _) => result(output),
         (Some(code), _) => {
@@ -279,6 +285,21 @@ fn outcome(status: ExitStatus, output: &[u8], log: &Log) -> Outcome {
         }
         (None, None) => Err(Failure::logic("NO_STATUS", format!("it ended without a status{said}"))),
     }
+}
+
+/// The line that says what went wrong: the first that calls itself an error, as compilers and this program write them; else the
+/// last one that is neither advice nor the inside of a stack trace; else the last.
+fn telling(lines: &VecDeque<String>) -> Option<&String> {
+    let begins = |line: &str, words: &[&str]| {
+        let word: String = line.chars().take_while(char::is_ascii_alphabetic).collect();
+        words.iter().any(|w| word.eq_ignore_ascii_case(w))
+    };
+    let is_error = |line: &&String| begins(line, &["error", "fatal"]);
+    let is_aside = |line: &str| {
+        line.starts_with(char::is_whitespace) || begins(line, &["note", "hint", "help", "more", "Node"])
+    };
+    let last = || lines.iter().rev().find(|line| !is_aside(line)).or(lines.back());
+    lines.iter().find(is_error).or_else(last)
 }
 
 /// What an exit code means, by `sysexits.h` and what shells do. Anything else is up to the kind's retry policy.
@@ -329,6 +350,29 @@ mod tests {
         assert_eq!(meaning(75), (Category::TransientServer, Some("EX_TEMPFAIL")));
         assert_eq!(meaning(1).0, Category::LogicError);
         assert_eq!(meaning(127).0, Category::PermanentConfig);
+    }
+
+    #[test]
+    fn the_line_that_says_what_went_wrong_is_found() {
+        let told = |text: &str| telling(&text.lines().map(str::to_owned).collect()).cloned();
+        for (text, expected) in [
+            ("fetching page 1\nfetching page 2\nconnection refused", "connection refused"),
+            (
+                "error[TG2003]: no such kind\n  hint: list them\n  more: tidegate explain TG2003",
+                "error[TG2003]: no such kind",
+            ),
+            ("x.js:1\n  throw\nError: boom\n    at Object\nNode.js v22", "Error: boom"),
+            ("Traceback (most recent call last):\n  File \"x\"\nValueError: no", "ValueError: no"),
+            (
+                "thread 'main' panicked at src/main.rs:2:5:\nno luck\nnote: run with RUST_BACKTRACE=1",
+                "no luck",
+            ),
+            ("errors were found: 3", "errors were found: 3"),
+            ("  hint: only this", "  hint: only this"),
+        ] {
+            assert_eq!(told(text).as_deref(), Some(expected));
+        }
+        assert_eq!(told(""), None);
     }
 
     #[tokio::test]

@@ -223,6 +223,7 @@ pub(crate) async fn run(args: WorkArgs, config: &Config, output: &Output) -> Res
     let handling =
         Handling { handler, gate: connector.map(|c| (c, args.cost)), quiet: args.quiet || output.json };
     let worker = worker(&tide, &kinds, &queues, &Arc::new(handling), &config);
+    worker.check().await.map_err(refused)?;
     output.note(&opening(&kinds, &config, &data.target.shown()));
     let job_log = JobLog::start(&config, &data.store);
     let metrics = Metrics::serve(&config, &data, traces.clone(), output).await?;
@@ -230,17 +231,22 @@ pub(crate) async fn run(args: WorkArgs, config: &Config, output: &Output) -> Res
     metrics.end().await;
     job_log.end().await;
     telemetry::end(traces).await;
-    let report = report.map_err(|e| match e.code {
-        codes::HANDLERS_MISSING => Failure::from(e).hint(
-            "name those kinds too with --kind, or leave --kind out and name the --queue: then every kind in it is handled",
-        ),
-        _ => e.into(),
-    })?;
+    let report = report.map_err(refused)?;
     if let Some(gates) = tide.gate_backend() {
         gates.flush().await;
     }
     data.close().await?;
     output.answer(&json!({ "attempts": report }), || format!("Stopped: {report}."))
+}
+
+/// Why the worker does not work, with what to do about it from here.
+fn refused(error: tidegate::Error) -> Failure {
+    match error.code {
+        codes::HANDLERS_MISSING => Failure::from(error).hint(
+            "name those kinds too with --kind, or leave --kind out and name the --queue: then every kind in it is handled",
+        ),
+        _ => error.into(),
+    }
 }
 
 /// The kinds to handle, each with its settings if it is to be registered.
@@ -311,7 +317,7 @@ fn opening(kinds: &[(KindName, Option<KindSettings>)], config: &Config, store: &
     let new: Vec<&str> = kinds.iter().filter(|(_, s)| s.is_some()).map(|(k, _)| k.as_str()).collect();
     let new = if new.is_empty() { String::new() } else { format!(" Registered {}.", new.join(", ")) };
     format!(
-        "Working on {} at {store}, {} at a time.{new} Ctrl-C lets what runs finish; twice stops now.",
+        "Working on {} at {store}, {} at a time.{new}\nCtrl-C lets what runs finish; twice stops now.",
         names.join(", "),
         config.count("worker.concurrency")
     )
@@ -323,13 +329,18 @@ fn say(cx: &Context, outcome: &Outcome, started: Instant) {
         Ok(_) => "done".to_owned(),
         Err(failure) => sentence(failure),
     };
-    let took = Millis(started.elapsed().as_millis() as i64);
+    let took = match started.elapsed().as_millis() as i64 {
+        ms @ ..1_000 => format!("{ms} ms"),
+        ms => Millis(ms).to_string(),
+    };
     // Nothing can be done where standard error is gone.
     let _ = writeln!(std::io::stderr(), "{}  {}  {took}  {}", cx.id(), cx.kind(), clean(&what));
 }
 
 fn sentence(failure: &JobFailure) -> String {
-    if failure.is_snooze() {
+    if failure.is_wait() {
+        format!("put off: {}", failure.message())
+    } else if failure.is_snooze() {
         format!("snoozed: {}", failure.message())
     } else {
         format!("failed: {}: {}", failure.code(), failure.message())
