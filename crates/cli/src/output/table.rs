@@ -168,7 +168,13 @@ fn lines_below(cell: &str, width: usize) -> String {
         let rest = lines.split_off(LINES_BELOW - 1).join(" ");
         lines.push(rest);
     }
-    lines.iter().map(|line| format!("{:INDENT$}{}\n", "", cut(line, room))).collect()
+    let mut text = String::new();
+    for line in lines {
+        text += &" ".repeat(INDENT);
+        text += &cut(&line, room);
+        text.push('\n');
+    }
+    text
 }
 
 fn colour_of(state: &str) -> Option<Color> {
