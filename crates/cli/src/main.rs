@@ -14,6 +14,7 @@ mod output;
 mod parse;
 mod telemetry;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -105,7 +106,11 @@ fn usage(error: &clap::Error) -> ExitCode {
     let never = given.windows(2).any(|w| w[0] == "--color" && w[1] == "never")
         || given.iter().any(|a| a == "--color=never");
     // A closed pipe is the reader's way to say "enough".
-    let help = || if never { drop(output::print(&error.to_string())) } else { drop(error.print()) };
+    let help = || match never {
+        true if error.use_stderr() => drop(io::stderr().write_all(error.to_string().as_bytes())),
+        true => drop(output::print(&error.to_string())),
+        false => drop(error.print()),
+    };
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             help();

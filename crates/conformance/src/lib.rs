@@ -279,7 +279,6 @@ macro_rules! suite {
             processor {
                 two_hundred_letters_end_as_the_rules_say,
                 what_was_enqueued_again_is_not_retried,
-                what_came_again_and_completed_is_not_retried,
                 a_line_of_recoveries_is_retried_three_times,
                 a_tenant_is_asked_once_reminded_daily_and_heard,
                 a_tenant_that_authorized_is_asked_anew_on_the_same_day,

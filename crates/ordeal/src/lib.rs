@@ -53,13 +53,14 @@ impl Lines {
     }
 }
 
-/// Words of each line of a file; empty if there is none.
+/// Words of each whole line of a file; empty if there is none. What comes after the last line is being written.
 pub fn read(path: &Path) -> io::Result<Vec<Vec<String>>> {
     if !path.exists() {
         return Ok(vec![]);
     }
     let text = std::fs::read_to_string(path)?;
-    Ok(text.lines().map(|l| l.split(' ').map(str::to_owned).collect()).collect())
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    Ok(whole.lines().map(|l| l.split(' ').map(str::to_owned).collect()).collect())
 }
 
 /// The id of the numbered job: the same in every process, so that an enqueue can be sent again.

@@ -16,6 +16,7 @@ use tidegate_store::params::{
     QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
     ScheduleView, Settle, Settled, Shelf, TickQuery, Ticket, Totals,
 };
+use tidegate_store::rows::READ_TOGETHER;
 use tidegate_store::{
     Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
 };
@@ -91,8 +92,12 @@ impl Jobs for PgStore {
 
     async fn get_all(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>> {
         let link = self.readers()?.link(For::Search).await?;
-        let jobs = find(&link, &ids).await?;
-        self.run(Traits::read(jobs.len()), move |m| m.look_at_all(jobs, &ids)).await
+        let mut jobs = Vec::with_capacity(ids.len());
+        for some in ids.chunks(READ_TOGETHER).map(<[JobId]>::to_vec) {
+            let found = find(&link, &some).await?;
+            jobs.extend(self.run(Traits::read(found.len()), move |m| m.look_at_all(found, &some)).await?);
+        }
+        Ok(jobs)
     }
 
     async fn search(&self, query: JobQuery) -> Result<Page> {

@@ -16,6 +16,7 @@ use tidegate_store::params::{
     QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
     ScheduleView, Settle, Settled, Shelf, Stood, TickQuery, Ticket, Totals,
 };
+use tidegate_store::rows::READ_TOGETHER;
 use tidegate_store::{
     Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
 };
@@ -76,9 +77,13 @@ impl Jobs for SqliteStore {
     }
 
     async fn get_all(&self, ids: Vec<JobId>) -> Result<Vec<Option<Job>>> {
-        let wanted = ids.clone();
-        let found = self.readers()?.run(move |conn| find(conn, &wanted)).await?;
-        self.run(Traits::read(), move |m| m.look_at_all(found, &ids)).await
+        let mut jobs = Vec::with_capacity(ids.len());
+        for some in ids.chunks(READ_TOGETHER).map(<[JobId]>::to_vec) {
+            let wanted = some.clone();
+            let found = self.readers()?.run(move |conn| find(conn, &wanted)).await?;
+            jobs.extend(self.run(Traits::read(), move |m| m.look_at_all(found, &some)).await?);
+        }
+        Ok(jobs)
     }
 
     async fn search(&self, query: JobQuery) -> Result<Page> {

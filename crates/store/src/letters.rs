@@ -70,6 +70,9 @@ pub struct Granted {
     pub next: Option<Seq>,
 }
 
+/// Searches that find nothing before an answer says so.
+const IN_VAIN: usize = 10;
+
 /// Recovers the letters that waited for this grant among the next that one search looks at; settles them instead if `mint` gives no id.
 pub async fn reauthorize(
     store: &dyn Store,
@@ -79,7 +82,12 @@ pub async fn reauthorize(
     mut mint: impl FnMut() -> Option<JobId> + Send,
     now: Timestamp,
 ) -> Result<Granted> {
-    let page = store.search(JobQuery { cursor: after, ..grant.query() }).await?;
+    let mut page = store.search(JobQuery { cursor: after, ..grant.query() }).await?;
+    // Who knows nothing of `after` begins anew each time, and would be shown for ever that there is nothing so far.
+    for _ in 1..IN_VAIN {
+        let Some(cursor) = page.next.filter(|_| page.jobs.is_empty()) else { break };
+        page = store.search(JobQuery { cursor: Some(cursor), ..grant.query() }).await?;
+    }
     let letters: Vec<Reauthorized> =
         page.jobs.iter().map(|job| Reauthorized { dead: job.id, new_id: mint() }).collect();
     let dead: Vec<JobId> = letters.iter().map(|letter| letter.dead).collect();

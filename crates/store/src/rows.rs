@@ -23,7 +23,7 @@ pub use tidegate_core::schedule::RunOf;
 use tidegate_core::schedule::{ScheduleSpec, ScheduleState, TickEntry};
 use tidegate_core::time::Timestamp;
 
-pub use self::letters::{Candidate, CauseFilter, CauseRow, Finished, LetterRows};
+pub use self::letters::{Candidate, CauseFilter, CauseRow, Finished, LetterRows, READ_TOGETHER};
 use crate::{Error, Result};
 
 /// The part of a job that never changes while it lives.

@@ -1,7 +1,6 @@
 //! Which jobs are meant: the filters that listing, searching and bulk commands share.
 
 use clap::Args;
-use tidegate_core::codes;
 use tidegate_core::ids::{JobId, Seq};
 use tidegate_core::job::{Job, State};
 use tidegate_core::limits;
@@ -9,7 +8,7 @@ use tidegate_core::time::Timestamp;
 use tidegate_store::Store;
 use tidegate_store::params::JobQuery;
 
-use crate::error::{Failure, Result};
+use crate::error::Result;
 use crate::output::{Bulk, Output};
 use crate::parse;
 
@@ -119,11 +118,8 @@ const SAMPLE: usize = 5;
 /// Everything a bulk command will touch.
 pub(crate) async fn affected(store: &dyn Store, mut query: JobQuery, output: &Output) -> Result<Affected> {
     let mut all = Affected::default();
-    let bulk = Bulk::start(output, "Finding", 0);
+    let bulk = Bulk::looking(output, "Finding", 0);
     loop {
-        if bulk.interrupted() {
-            return Err(Failure::new(codes::INTERRUPTED, "stopped by Ctrl-C; nothing was changed"));
-        }
         let page = store.search(query.clone()).await?;
         bulk.add(page.jobs.len() as u64);
         for job in page.jobs {

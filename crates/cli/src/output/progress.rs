@@ -14,12 +14,24 @@ use super::Output;
 pub(crate) struct Bulk {
     bar: ProgressBar,
     interrupted: watch::Sender<bool>,
-    listener: JoinHandle<()>,
+    listener: Option<JoinHandle<()>>,
 }
 
 impl Bulk {
     /// Starts a bar of `total` steps (0: nobody knows) and listens for Ctrl-C.
     pub(crate) fn start(output: &Output, what: &'static str, total: u64) -> Self {
+        let mut bulk = Self::looking(output, what, total);
+        let flag = bulk.interrupted.clone();
+        bulk.listener = Some(tokio::spawn(async move {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                flag.send_replace(true);
+            }
+        }));
+        bulk
+    }
+
+    /// The same for work that changes nothing: Ctrl-C simply ends the program, now and at a question that follows.
+    pub(crate) fn looking(output: &Output, what: &'static str, total: u64) -> Self {
         let visible = io::stderr().is_terminal() && !output.json;
         let target = if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(total), target).with_message(what);
@@ -37,14 +49,7 @@ impl Bulk {
                 })
                 .progress_chars("█▉▊▋▌▍▎▏ "),
         );
-        let interrupted = watch::Sender::new(false);
-        let flag = interrupted.clone();
-        let listener = tokio::spawn(async move {
-            if tokio::signal::ctrl_c().await.is_ok() {
-                flag.send_replace(true);
-            }
-        });
-        Self { bar, interrupted, listener }
+        Self { bar, interrupted: watch::Sender::new(false), listener: None }
     }
 
     /// `n` more are done.
@@ -79,6 +84,8 @@ impl Bulk {
 impl Drop for Bulk {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
-        self.listener.abort();
+        if let Some(listener) = &self.listener {
+            listener.abort();
+        }
     }
 }

@@ -134,6 +134,11 @@ pub async fn more_letters_than_are_read_together_are_recovered_once_each(w: &mut
     }
     assert_eq!((first.len(), w.store().totals().await.map(|t| t.ready).ok()), (250, Some(250)));
     w.restart().await;
+    let read = w.store().get_all(dead.clone()).await.expect("answered");
+    assert_eq!(
+        read.iter().map(|job| job.as_ref().map(|job| job.id)).collect::<Vec<_>>(),
+        dead.iter().map(|id| Some(*id)).collect::<Vec<_>>()
+    );
     for (dead, new) in first {
         assert_eq!(w.get(dead).await.dead.and_then(|letter| letter.recovered_as), Some(new));
         assert_eq!(w.get(new).await.recovered_from, Some(dead));

@@ -167,38 +167,6 @@ pub async fn what_was_enqueued_again_is_not_retried(w: &mut World) {
     assert_eq!(Some(replies[0].id), second, "its key is held");
 }
 
-/// A newer run of the same unique key takes the place of a letter, also if it is over when the processor comes.
-pub async fn what_came_again_and_completed_is_not_retried(w: &mut World) {
-    kinds(w).await;
-    let keyed = |id: JobId, key: &str| NewJob {
-        unique: Some(crate::kit::unique(key, UniqueScope::PendingOrRunning, OnConflict::Keep)),
-        ..NewJob::new(id, kind("twice"), crate::kit::json("{}"))
-    };
-    let (completed, alone, older, newer) = (w.id(), w.id(), w.id(), w.id());
-    for (id, key) in [(completed, "a"), (alone, "b"), (older, "c"), (newer, "c")] {
-        assert_eq!(w.add(keyed(id, key)).await, id, "a dead job holds nobody up");
-        kill(w, Category::TransientServer, "busy").await;
-    }
-    let again = w.id();
-    w.add(keyed(again, "a")).await;
-    let job = w.claim_one().await;
-    w.finish(&job).await;
-    w.pass(30 * MINUTE);
-    w.store().prune(100, w.now).await.expect("answered");
-    w.restart().await;
-    let done = process(w).await;
-    assert_eq!((done.looked_at, done.retried, done.left), (4, 2, 2));
-    for (id, taken) in [(completed, false), (alone, true), (older, false), (newer, true)] {
-        let letter = w.get(id).await.dead.expect("a letter");
-        assert_eq!(letter.recovered_as.is_some(), taken, "{id}");
-    }
-    w.pass(5 * MINUTE);
-    for _ in 0..2 {
-        kill(w, Category::TransientServer, "again").await;
-    }
-    assert_eq!(process(w).await.retried, 2, "a line goes on");
-}
-
 pub async fn a_line_of_recoveries_is_retried_three_times(w: &mut World) {
     kinds(w).await;
     let first = add_dead(w, "twice", Some("acme"), Category::TransientServer, "it did not work").await;

@@ -159,10 +159,12 @@ pub async fn dead_letters_are_found_by_review(w: &mut World) {
     assert_eq!(sorted(w.find(dead).await), sorted(vec![open, settled]));
 }
 
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
 /// Finished jobs are read beside what is being written, others are not; neither shows anything but what the job is.
 pub async fn found_and_read_together_a_job_is_what_it_is_alone(w: &mut World) {
     let mut job = w.job();
-    (job.tenant, job.group, job.trace) = (Some(tenant("acme")), Some(group("eu")), Some("00-1".into()));
+    (job.tenant, job.group, job.trace) = (Some(tenant("acme")), Some(group("eu")), Some(TRACE.into()));
     let completed = w.add(job.clone()).await;
     let claimed = w.claim_one().await;
     w.settle(claimed.ticket, Outcome::Complete(Some(json("{\"n\":1}")))).await;

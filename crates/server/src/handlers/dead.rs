@@ -141,6 +141,10 @@ pub(crate) async fn reauthorized(call: Call) -> Answer {
             let after = after.map(|cursor| cursor.0);
             call.done(letters::reauthorize(call.store(), &grant, after, &by, mint, call.now).await)?
         }
+        (false, false) if after.is_some() => {
+            return Err(Problem::invalid("letters that are named are seen to at once; leave `after` out")
+                .at("/after"));
+        }
         (false, false) if ids.len() <= limits::MAX_ENQUEUE_BATCH => {
             // Letters of others are not there for a restricted caller.
             let sees = |job: &Job| call.caller.sees(job.tenant.as_ref());

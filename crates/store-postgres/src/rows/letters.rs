@@ -72,8 +72,9 @@ pub(crate) async fn finished(link: &Link, seqs: &[Seq]) -> Result<HashMap<Seq, B
     let done: HashMap<Seq, DoneRow> =
         each(&by_number(link, Sql::DoneGet, seqs).await?, read_done)?.into_iter().collect();
     let seqs: Vec<Seq> = done.keys().copied().collect();
-    let (jobs, states) =
-        tokio::join!(by_number(link, Sql::JobsGet, &seqs), by_number(link, Sql::StatesGet, &seqs));
+    // Asked for in this order: where a job is still there, its state was when it was read.
+    let (states, jobs) =
+        tokio::join!(by_number(link, Sql::StatesGet, &seqs), by_number(link, Sql::JobsGet, &seqs));
     let mut states: HashMap<Seq, StateRow> = each(&states?, read_state)?.into_iter().collect();
     let mut jobs: HashMap<Seq, JobRow> = each(&jobs?, read_job)?.into_iter().collect();
     let whole = done.into_iter().filter_map(|(seq, done)| {

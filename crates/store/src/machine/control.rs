@@ -55,7 +55,7 @@ impl<R: Rows> Machine<R> {
         }
         self.withdraw(seq, &row, &state)?;
         self.put_state(seq, &state)?;
-        self.free_unique(seq, None)?;
+        self.free_unique(seq)?;
         let queue = self.queue_of(state.lane.unwrap_or(row.lane))?;
         let attempt = state.failures;
         let done = DoneRow { queue, state: State::Cancelled, at: now, attempt, result: None, letter: None };

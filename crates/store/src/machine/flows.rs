@@ -240,7 +240,7 @@ impl<R: Rows> Machine<R> {
         self.rows.unblock(&[seq])?;
         let lane = state.lane.unwrap_or(row.lane);
         self.change(Change::Unwaited(Place { seq, lane, tenant: row.tenant }))?;
-        self.free_unique(seq, None)?;
+        self.free_unique(seq)?;
         let became = match end {
             End::Completed | End::Dead => "is dead",
             End::Cancelled => "was cancelled",

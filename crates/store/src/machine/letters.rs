@@ -16,11 +16,10 @@ use super::enqueue::Start;
 use super::hints::Need;
 use super::plan::Waiting;
 use crate::params::{Recover, Recovered, Resolve};
-use crate::rows::{BlockedRow, Finished, Flow, JobExtra, JobRow, KindId, LookUps, Rows, StateRow};
+use crate::rows::{
+    BlockedRow, Finished, Flow, JobExtra, JobRow, KindId, LookUps, READ_TOGETHER, Rows, StateRow,
+};
 use crate::{Error, Result};
-
-/// Dead jobs that are read at a time: a payload may be large.
-pub(super) const READ_TOGETHER: usize = 100;
 
 impl<R: Rows> Machine<R> {
     /// Recovers dead letters as new jobs with a fresh attempt budget. Recovering one twice yields one job (J10).

@@ -18,12 +18,12 @@ use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
 
 use super::hints::Need;
-use super::letters::{Dead, Letter, Lines, READ_TOGETHER, Recovery};
+use super::letters::{Dead, Letter, Lines, Recovery};
 use super::{Change, Face, Machine};
 use crate::params::{
     CauseQuery, CauseView, Causes, NewJob, ProcessLetters, ProcessedLetters, Reauthorized, Recover, Recovered,
 };
-use crate::rows::{CauseRow, JobRow, KindId, LookUps, Reads, Rows, StateRow};
+use crate::rows::{CauseRow, JobRow, KindId, LookUps, READ_TOGETHER, Reads, Rows, StateRow};
 use crate::{Error, Result};
 
 /// Who settles what nobody settled.
@@ -193,13 +193,11 @@ impl<R: Rows> Machine<R> {
         if scheduled || self.kind_name(row)?.as_str().starts_with(limits::RESERVED_KINDS) {
             return Ok(false);
         }
-        // Somebody has enqueued the same again: it waits, runs, is dead as well, or took its name along when it completed.
-        if let Some(unique) = row.extra.as_ref().and_then(|extra| extra.unique.as_ref()) {
-            let last = self.rows.unique(row.kind, &unique.key)?.map(|last| last.id == row.id);
-            let left_its_name = unique.scope == UniqueScope::PendingOrRunning;
-            if !last.unwrap_or(!left_its_name) {
-                return Ok(false);
-            }
+        // Somebody has enqueued the same again.
+        if let Some(key) = row.extra.as_ref().and_then(|extra| extra.unique.as_ref())
+            && self.rows.unique(row.kind, &key.key)?.is_some_and(|holder| holder.id != row.id)
+        {
+            return Ok(false);
         }
         let missing = || Error::internal(format!("a name of job {} is missing", row.id));
         let names = &self.memory.names;

@@ -18,7 +18,7 @@ use super::hints::Need;
 use super::{Because, Change, Face, Fate, Machine};
 use crate::meter::SeenWhat;
 use crate::params::{Outcome, Report, Settle, Settled, Settlement, Ticket};
-use crate::rows::{DoneRow, Reads, Rows, StateRow, UniqueRow};
+use crate::rows::{DoneRow, Reads, Rows, StateRow};
 use crate::{Error, Result};
 
 /// Parks made by a snooze belong to the gates.
@@ -130,7 +130,7 @@ impl<R: Rows> Machine<R> {
     fn finish(&mut self, seq: Seq, running: Running, end: End, now: Timestamp) -> Result<Settled> {
         let queue = self.queue_of(running.lane)?;
         if running.unique {
-            self.free_unique(seq, matches!(end, End::Dead(_)).then_some(now))?;
+            self.free_unique(seq)?;
         }
         let (state, fate, result, letter) = match end {
             End::Completed(result) => (State::Completed, Fate::Completed, result, None),
@@ -147,19 +147,13 @@ impl<R: Rows> Machine<R> {
         Ok(Settled::Applied(state))
     }
 
-    /// Frees the job's unique key, unless it is held for a period. One that `died` while it held it leaves its name behind, on a key that
-    /// holds nobody up: who takes the key next puts another name there, and so the processor of letters knows that the same came again.
-    pub(super) fn free_unique(&mut self, seq: Seq, died: Option<Timestamp>) -> Result<()> {
+    /// Frees the job's unique key, unless it is held for a period.
+    pub(super) fn free_unique(&mut self, seq: Seq) -> Result<()> {
         let Some(row) = self.rows.job(seq)? else { return Ok(()) };
         if let Some(unique) = row.extra.as_ref().and_then(|e| e.unique.as_ref())
             && !matches!(unique.scope, UniqueScope::PeriodMs(_))
         {
-            match died {
-                None => self.rows.delete_unique(row.kind, &unique.key, seq)?,
-                expires => {
-                    self.rows.put_unique(row.kind, &unique.key, UniqueRow { seq, id: row.id, expires })?;
-                }
-            }
+            self.rows.delete_unique(row.kind, &unique.key, seq)?;
         }
         Ok(())
     }

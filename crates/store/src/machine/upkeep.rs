@@ -3,8 +3,8 @@
 use tidegate_core::ids::Seq;
 use tidegate_core::job::State;
 use tidegate_core::lanes::QueueId;
+use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
-use tidegate_core::{letters, limits};
 
 use super::hints::Need;
 use super::{Change, Machine, Place};
@@ -74,8 +74,7 @@ impl<R: Rows> Machine<R> {
     pub fn prune(&mut self, limit: usize, now: Timestamp) -> Result<u64> {
         let now = self.tick(now)?;
         // Neither may use up what the other needs.
-        // The names of the dead are read for as long as they may run again by themselves.
-        let expired = self.rows.expire_uniques(now.plus_ms(-letters::RETRY_WITHIN_MS), limit.div_ceil(2))?;
+        let expired = self.rows.expire_uniques(now, limit.div_ceil(2))?;
         let mut left = limit.saturating_sub(expired as usize);
         let queues: Vec<_> = self.memory.names.queues().map(|(_, id)| id).collect();
         let mut pruned = expired;

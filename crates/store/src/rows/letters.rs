@@ -7,6 +7,9 @@ use tidegate_core::time::Timestamp;
 use super::{DoneRow, JobRow, JobRows, StateRow, TimeRows};
 use crate::Result;
 
+/// Jobs that are read and described at a time: a payload may be large, and others have their turn in between.
+pub const READ_TOGETHER: usize = 100;
+
 /// Letters that died of one cause and wait for review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CauseRow {

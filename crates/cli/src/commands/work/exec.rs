@@ -290,13 +290,16 @@ fn outcome(status: ExitStatus, output: &[u8], log: &Log) -> Outcome {
 /// The line that says what went wrong: the first that calls itself an error, as compilers and this program write them; else the
 /// last one that is neither advice nor the inside of a stack trace; else the last.
 fn telling(lines: &VecDeque<String>) -> Option<&String> {
+    // A word alone may begin any sentence: `error: …`, `error[TG2003]: …`, `note: …`.
     let begins = |line: &str, words: &[&str]| {
-        let word: String = line.chars().take_while(char::is_ascii_alphabetic).collect();
-        words.iter().any(|w| word.eq_ignore_ascii_case(w))
+        let (word, rest) = line.split_at(line.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(line.len()));
+        rest.starts_with([':', '[', '(']) && words.iter().any(|w| word.eq_ignore_ascii_case(w))
     };
     let is_error = |line: &&String| begins(line, &["error", "fatal"]);
     let is_aside = |line: &str| {
-        line.starts_with(char::is_whitespace) || begins(line, &["note", "hint", "help", "more", "Node"])
+        line.starts_with(char::is_whitespace)
+            || line.starts_with("Node.js v")
+            || begins(line, &["note", "hint", "help", "more"])
     };
     let last = || lines.iter().rev().find(|line| !is_aside(line)).or(lines.back());
     lines.iter().find(is_error).or_else(last)
@@ -368,6 +371,7 @@ mod tests {
                 "no luck",
             ),
             ("errors were found: 3", "errors were found: 3"),
+            ("error count 0\nconnecting\nnode db-2 is unreachable", "node db-2 is unreachable"),
             ("  hint: only this", "  hint: only this"),
         ] {
             assert_eq!(told(text).as_deref(), Some(expected));
