@@ -72,7 +72,7 @@ pub struct SqliteRows {
     new_jobs: Vec<(Seq, JobRow)>,
     new_done: Vec<(Seq, DoneRow)>,
     /// Letters that were changed, as they are stored.
-    letters: Vec<(Seq, String)>,
+    letters: Vec<(Seq, batch::LetterText)>,
     /// Whether anything ever waits for the disk; not in some tests.
     waits: bool,
 }

@@ -22,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0005_registry.sql"),
     include_str!("../migrations/0006_letters.sql"),
     include_str!("../migrations/0007_untold.sql"),
+    include_str!("../migrations/0008_cause.sql"),
 ];
 
 /// Version of the files this program writes.
@@ -141,15 +142,20 @@ pub(crate) fn refuse_foreign(conn: &Connection) -> Result<()> {
 }
 
 fn migrate(conn: &mut Connection) -> Result<()> {
+    migrate_to(conn, VERSION)
+}
+
+/// Migrates an older file to this version.
+pub(crate) fn migrate_to(conn: &mut Connection, wanted: i64) -> Result<()> {
     let done = version(conn)?;
-    if done == VERSION {
+    if done == wanted {
         return Ok(());
     }
     let transaction = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).or_store()?;
-    for migration in MIGRATIONS.iter().skip(done as usize) {
+    for migration in MIGRATIONS[..wanted as usize].iter().skip(done as usize) {
         transaction.execute_batch(migration).or_store()?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID).or_store()?;
-    transaction.pragma_update(None, "user_version", VERSION).or_store()?;
+    transaction.pragma_update(None, "user_version", wanted).or_store()?;
     transaction.commit().or_store()
 }

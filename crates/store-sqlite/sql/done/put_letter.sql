@@ -1,2 +1,3 @@
--- Changes the dead-letter side of a finished job. Params: seq, letter (JSON). Index: primary key.
-UPDATE done SET letter = ?2 WHERE seq = ?1
+-- Changes the dead-letter side of a finished job. Params: seq, letter (JSON), what it died of while it waits for review.
+-- Index: primary key; done_pending and done_cause.
+UPDATE done SET letter = ?2, cause = ?3 WHERE seq = ?1

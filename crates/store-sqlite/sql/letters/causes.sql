@@ -1,8 +1,7 @@
 -- Letters that wait for review by cause, those with most first. Filters that are NULL do not restrict.
 -- Params: 1 queue, 2 kind, 3 tenant, 4 limit. Result: cause, letters, first and last time of death, highest number, queues; and
 --   letters of all causes.
--- Index: done_cause, and the mark of each letter (a column made from another is never covered); jobs by primary key only where
---   kind or tenant is asked for.
+-- Index: done_cause; jobs by primary key only where kind or tenant is asked for.
 SELECT cause, count(*) AS n, min(at), max(at), max(seq), count(DISTINCT queue), sum(count(*)) OVER ()
 FROM done
 WHERE state = 2 AND cause IS NOT NULL

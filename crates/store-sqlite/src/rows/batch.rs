@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use rusqlite::{Connection, Statement};
 use tidegate_core::ids::Seq;
-use tidegate_core::job::State;
+use tidegate_core::job::{DeadLetter, Review, State};
 use tidegate_core::payload::Payload;
 use tidegate_store::Result;
 use tidegate_store::rows::{DoneRow, JobRow};
@@ -86,7 +86,7 @@ impl SqliteRows {
         self.flush_done()?;
         let mut statement = self.conn.prepare_cached(sql!("done/put_letter")).or_store()?;
         for (seq, letter) in self.letters.drain(..) {
-            statement.execute(rusqlite::params![seq.0, letter]).or_store()?;
+            statement.execute(rusqlite::params![seq.0, letter.text, letter.cause]).or_store()?;
         }
         Ok(())
     }
@@ -109,12 +109,7 @@ fn bind_job(s: &mut Statement<'_>, before: usize, (seq, job): &(Seq, JobRow)) ->
 }
 
 fn bind_done(s: &mut Statement<'_>, before: usize, (seq, done): &(Seq, DoneRow)) -> Result<()> {
-    let letter = done
-        .letter
-        .as_ref()
-        .map(serde_json::to_string)
-        .transpose()
-        .map_err(|e| corrupt("a dead letter", e))?;
+    let letter = done.letter.as_deref().map(LetterText::of).transpose()?;
     let mut bind = Binder { statement: s, at: before };
     bind.next(seq.0)?;
     bind.next(done.queue.0)?;
@@ -122,7 +117,25 @@ fn bind_done(s: &mut Statement<'_>, before: usize, (seq, done): &(Seq, DoneRow))
     bind.next(done.at.0)?;
     bind.next(done.attempt)?;
     bind.next(done.result.as_ref().map(Payload::as_str))?;
-    bind.next(letter)
+    bind.next(letter.as_ref().map(|letter| &letter.text))?;
+    bind.next(letter.and_then(|letter| letter.cause))
+}
+
+/// A letter as it is stored.
+#[derive(Debug)]
+pub(super) struct LetterText {
+    text: String,
+    /// What it died of, while it waits for review.
+    cause: Option<String>,
+}
+
+impl LetterText {
+    pub(super) fn of(letter: &DeadLetter) -> Result<Self> {
+        let text = serde_json::to_string(letter).map_err(|e| corrupt("a dead letter", e))?;
+        let open = letter.review == Review::PendingReview;
+        let cause = open.then(|| letter.cause.map(|cause| cause.to_string()).unwrap_or_default());
+        Ok(Self { text, cause })
+    }
 }
 
 struct Binder<'a, 'conn> {

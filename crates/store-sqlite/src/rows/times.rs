@@ -9,7 +9,7 @@ use tidegate_core::time::Timestamp;
 use tidegate_store::Result;
 use tidegate_store::rows::{DoneRow, TimeRows};
 
-use super::batch::{LARGEST, state_of};
+use super::batch::{LARGEST, LetterText, state_of};
 use super::{SqliteRows, sql};
 use crate::error::{OrStore, corrupt};
 
@@ -66,8 +66,7 @@ impl TimeRows for SqliteRows {
     }
 
     fn put_letter(&mut self, seq: Seq, letter: &DeadLetter) -> Result<()> {
-        let letter = serde_json::to_string(letter).map_err(|e| corrupt("a dead letter", e))?;
-        self.letters.push((seq, letter));
+        self.letters.push((seq, LetterText::of(letter)?));
         if self.letters.len() >= LARGEST { self.flush_letters() } else { Ok(()) }
     }
 

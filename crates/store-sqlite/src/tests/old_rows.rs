@@ -9,6 +9,7 @@ use tidegate_store::letters::{Grant, reauthorize};
 use tidegate_store::params::{Erase, Recovered};
 
 use super::*;
+use crate::schema;
 
 /// Versions before these rows had an owner left it open.
 #[tokio::test]
@@ -58,6 +59,37 @@ async fn what_an_earlier_version_kept_goes_with_the_tenant_it_may_be_of() {
     );
     f.store.erase(erase("acme")).await.unwrap();
     assert_eq!(seen(&f.store).await, [done[2], done[3]], "another tenant's job waits for it; it is nobody's");
+}
+
+/// What a letter died of was made from it by the file until version 7.
+#[tokio::test]
+async fn letters_of_version_7_are_counted_and_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tidegate.db");
+    let mut conn = rusqlite::Connection::open(&path).unwrap();
+    schema::migrate_to(&mut conn, 7).unwrap();
+    let letter = |review: &str, cause: &str| {
+        format!(
+            "{{\"category\":\"INVALID_INPUT\",\"reason\":\"permanent\",\"code\":\"E\",\"message\":\"no\",\"review\":\"{review}\"{cause}}}"
+        )
+    };
+    let cause = ",\"cause\":\"4f8d504e01ab9d43\"";
+    let marks =
+        [letter("pending_review", cause), letter("pending_review", ""), letter("manual_resolved", cause)];
+    for (seq, letter) in marks.iter().enumerate() {
+        let mark = "INSERT INTO done (seq, queue, state, at, attempt, letter) VALUES (?1, 1, 2, ?1, 1, ?2)";
+        conn.execute(mark, rusqlite::params![seq as i64, letter]).unwrap();
+    }
+    conn.execute("INSERT INTO done (seq, queue, state, at, attempt) VALUES (9, 1, 1, 9, 1)", []).unwrap();
+    let read = |conn: &rusqlite::Connection| {
+        let mut statement = conn.prepare("SELECT cause FROM done ORDER BY seq").unwrap();
+        let causes = statement.query_map([], |row| row.get::<_, Option<String>>(0)).unwrap();
+        causes.map(Result::unwrap).collect::<Vec<_>>()
+    };
+    let before = read(&conn);
+    schema::migrate_to(&mut conn, schema::VERSION).unwrap();
+    assert_eq!(read(&conn), before);
+    assert_eq!(before, [Some("4f8d504e01ab9d43".into()), Some(String::new()), None, None]);
 }
 
 /// As many letters as a search looks at died since; those that wait for a grant are found behind them.
