@@ -25,6 +25,12 @@ fresh_database() { # name
   url=${server%/*}/$1
 }
 
+# A copy is in no cache, whereas a store that grew to this size, and an empty one, are. Largest first: what does not fit is of the
+# jobs that were enqueued first.
+warm() { # url
+  psql -qAtX -v ON_ERROR_STOP=1 -c 'create extension if not exists pg_prewarm' -f "$here/warm.sql" "$1" >/dev/null
+}
+
 run_graphile() { # output file
   fresh_database graphile
   attended "$node_22" "$here/graphile.mjs" --url "$url" --jobs "$jobs" --repeat 1 >"$1" \
@@ -91,13 +97,14 @@ measure_on_postgres() {
       server_sql "drop database if exists tidegate_flat with (force)"
       server_sql "create database tidegate_flat template tidegate_filled strategy file_copy"
       server_sql checkpoint
+      warm "${server%/*}/tidegate_flat"
       run_tidegate "$tmp/flat-$round.json" --store "${server%/*}/tidegate_flat" --jobs "$jobs" --backlog "$backlog" --filled
       report+=(--flat "$tmp/flat-$round.json")
-      # The backlog's ready jobs are of 100 groups, which claims share with the 10 of the measured jobs.
-      say "Tidegate, $jobs jobs, empty database, as many groups"
+      # In turns with it: the machine is not the same as some minutes ago.
+      say "Tidegate, $jobs jobs, empty database, round $round of $repeat"
       fresh_database tidegate_empty
-      run_tidegate "$tmp/groups-$round.json" --store "$url" --jobs "$jobs" --groups 110
-      report+=(--groups "$tmp/groups-$round.json")
+      run_tidegate "$tmp/beside-$round.json" --store "$url" --jobs "$jobs"
+      report+=(--beside "$tmp/beside-$round.json")
     done
     server_sql "drop database tidegate_flat with (force)"
     server_sql "drop database tidegate_filled with (force)"

@@ -213,7 +213,7 @@ fn metadata(what: &Happened) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_store::feed::{EventId, Here};
+    use tidegate_store::feed::{EventId, Here, SharedEvent};
 
     use super::*;
 
@@ -221,7 +221,7 @@ mod tests {
         Lines { format, sample, started: HashMap::new() }
     }
 
-    fn event(n: u128, at: i64, what: Happened) -> (EventId, Arc<JobEvent>) {
+    fn event(n: u128, at: i64, what: Happened) -> (EventId, SharedEvent) {
         let event = JobEvent {
             at: Timestamp(at),
             id: JobId::from_parts(0, n),
@@ -231,7 +231,7 @@ mod tests {
             here: Here(true),
             what,
         };
-        (EventId { origin: 1, commit: 1, place: 0 }, Arc::new(event))
+        (EventId { origin: 1, commit: 1, place: 0 }, event.into())
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
     fn what_another_process_did_is_not_logged_here() {
         let (id, elsewhere) = event(1, 0, Happened::Completed);
         let elsewhere = JobEvent { here: Here(false), ..(*elsewhere).clone() };
-        let text = lines(Format::Text, 1).of(&Delivery::Events(vec![(id, Arc::new(elsewhere))]));
+        let text = lines(Format::Text, 1).of(&Delivery::Events(vec![(id, elsewhere.into())]));
         assert_eq!(text, "");
     }
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tidegate_core::ids::{JobId, KindName, QueueName, TenantId};
-use tidegate_store::feed::{EventId, JobEvent};
+use tidegate_store::feed::{EventId, JobEvent, SharedEvent};
 use tidegate_wire::events;
 use tokio::sync::broadcast;
 
 /// Pieces that a stream may be behind before it reads from the store's own buffer.
 const PIECES: usize = 32;
 /// Events that a stream is told at once, however many streams there are.
-const LEAST_SHARE: usize = 64;
+const LEAST_SHARE: usize = 16;
 
 /// Which events a stream is about. Empty fields do not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -94,7 +94,7 @@ pub(crate) struct Piece {
 impl Piece {
     /// Writes events.
     pub(crate) fn write<'a>(
-        events: impl ExactSizeIterator<Item = &'a (EventId, Arc<JobEvent>)>,
+        events: impl ExactSizeIterator<Item = &'a (EventId, SharedEvent)>,
         newest: Option<EventId>,
         gap: bool,
     ) -> Self {
@@ -176,7 +176,7 @@ impl Audience {
 
     /// Tells everybody of the events that are for them, the newest `share` of them if there are more. Returns how many
     /// streams were told something.
-    pub(crate) fn tell(&mut self, events: &[(EventId, Arc<JobEvent>)], gap: bool, share: usize) -> usize {
+    pub(crate) fn tell(&mut self, events: &[(EventId, SharedEvent)], gap: bool, share: usize) -> usize {
         for (place, (_, event)) in events.iter().enumerate() {
             self.find(place as u32, event);
         }
@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    fn event(n: u32, tenant: &str) -> (EventId, Arc<JobEvent>) {
+    fn event(n: u32, tenant: &str) -> (EventId, SharedEvent) {
         let event = JobEvent {
             at: Timestamp(0),
             id: JobId::from_uuid(uuid::Uuid::from_u128(n.into())),
@@ -231,7 +231,7 @@ mod tests {
             here: tidegate_store::feed::Here(true),
             what: Happened::Completed,
         };
-        (EventId { origin: 1, commit: 1, place: n }, Arc::new(event))
+        (EventId { origin: 1, commit: 1, place: n }, event.into())
     }
 
     fn tenant(name: &str) -> Filter {

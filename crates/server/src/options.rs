@@ -164,7 +164,7 @@ impl Default for Limits {
             wait: Duration::from_mins(1),
             long_polls: 8_192,
             streams: 2_048,
-            events_per_second: 200_000,
+            events_per_second: 50_000,
             rate: Rate::Default,
         }
     }

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -145,11 +146,40 @@ impl FromStr for EventId {
     }
 }
 
+/// An event among those of its commit. Cheap to clone.
+///
+/// The events of a commit are kept together: one allocation for all of them instead of one each, which another thread frees.
+#[derive(Debug, Clone)]
+pub struct SharedEvent {
+    commit: Arc<Vec<JobEvent>>,
+    place: u32,
+}
+
+impl Deref for SharedEvent {
+    type Target = JobEvent;
+
+    fn deref(&self) -> &JobEvent {
+        &self.commit[self.place as usize]
+    }
+}
+
+impl From<JobEvent> for SharedEvent {
+    fn from(event: JobEvent) -> Self {
+        Self { commit: Arc::new(vec![event]), place: 0 }
+    }
+}
+
+impl PartialEq for SharedEvent {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
 /// What a follower gets.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Delivery {
     /// The next events, in order.
-    Events(Vec<(EventId, Arc<JobEvent>)>),
+    Events(Vec<(EventId, SharedEvent)>),
     /// Some events are no longer to be had; what follows is newer. Look at the store for what was missed.
     Gap,
 }
@@ -169,7 +199,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct Kept {
-    events: VecDeque<(EventId, Arc<JobEvent>)>,
+    events: VecDeque<(EventId, SharedEvent)>,
     capacity: usize,
     /// The newest event, kept or not.
     last: EventId,
@@ -213,14 +243,15 @@ impl Feed {
         let last = {
             let mut kept = self.kept();
             let origin = kept.last.origin;
-            for (place, event) in events.into_iter().enumerate() {
-                let id = EventId { origin, commit, place: place as u32 };
+            let events = Arc::new(events);
+            for place in 0..events.len() as u32 {
+                let id = EventId { origin, commit, place };
                 if kept.events.len() == kept.capacity
                     && let Some((gone, _)) = kept.events.pop_front()
                 {
                     kept.dropped = gone;
                 }
-                kept.events.push_back((id, Arc::new(event)));
+                kept.events.push_back((id, SharedEvent { commit: events.clone(), place }));
                 kept.last = id;
             }
             kept.last
