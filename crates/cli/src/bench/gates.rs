@@ -2,6 +2,7 @@
 
 mod load;
 mod referee;
+mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +12,9 @@ use serde::Serialize;
 use tidegate_core::why::grouped;
 use tidegate_gates::{Backend, GatesError, InProcess, PgGates, PgGatesOptions, RedisGates, RedisOptions};
 
-use self::load::{Load, Measured, Micros};
+use self::load::{Measured, Micros};
 use self::referee::Limited;
+use self::turns::{Callers, Compared, Loads};
 use crate::error::{Failure, Result};
 use crate::output::{Column, Output, Table};
 
@@ -103,46 +105,28 @@ async fn shared(
     lasts: Duration,
     output: &Output,
 ) -> Result<Figures, GatesError> {
-    output.note("one domain …");
-    let load = Load::new(gates.clone(), "one", 1).await?;
-    load.run(CALLERS, lasts / 4).await?;
-    let one = load.run(CALLERS, lasts).await?;
+    output.note("one domain, 10,000 waiters and 1,000 domains, in turns …");
+    let loads = Loads::new(gates).await?;
+    let compared = loads.compare(Callers::Many(CALLERS), lasts).await?;
     output.note("1,000 callers at once …");
-    let crowd = load.run(CROWD, lasts).await?;
-    output.note("1,000 domains …");
-    let domains = Load::new(gates.clone(), "many", DOMAINS).await?;
-    domains.run(CALLERS, lasts / 2).await?;
-    let domains = domains.run(CALLERS, lasts).await?;
-    output.note("10,000 waiters …");
-    let line = Load::new(gates.clone(), "line", 1).await?;
-    line.fill(WAITERS).await?;
-    let line = line.run(CALLERS, lasts).await?;
+    let crowd = loads.one().run(CROWD, lasts).await?;
     output.note("referee …");
     let seen = referee::watch(gates, lasts).await?;
-    Ok(Figures::of(name, lasts, CALLERS, &one, &domains, &line, &crowd, seen))
+    Ok(Figures::of(name, lasts, CALLERS, &compared, &crowd, seen))
 }
 
 /// Gates in this process: one thread, since a core is what they are measured by.
 async fn alone(lasts: Duration, output: &Output) -> Result<Figures, GatesError> {
     let gates = Arc::new(InProcess::new());
     let shared: Arc<dyn Backend> = gates.clone();
-    output.note("one domain …");
-    let load = Load::new(shared.clone(), "one", 1).await?;
-    load.run_alone(&gates, lasts / 4)?;
-    let one = load.run_alone(&gates, lasts)?;
-    output.note("1,000 domains …");
-    let domains = Load::new(shared.clone(), "many", DOMAINS).await?;
-    domains.run_alone(&gates, lasts / 4)?;
-    let domains = domains.run_alone(&gates, lasts)?;
-    output.note("10,000 waiters …");
-    let line = Load::new(shared.clone(), "line", 1).await?;
-    line.fill(WAITERS).await?;
-    let line = line.run_alone(&gates, lasts)?;
+    output.note("one domain, 10,000 waiters and 1,000 domains, in turns …");
+    let loads = Loads::new(&shared).await?;
+    let compared = loads.compare(Callers::Alone(&gates), lasts).await?;
     output.note("1,000 callers at once …");
-    let crowd = load.run(CROWD, lasts).await?;
+    let crowd = loads.one().run(CROWD, lasts).await?;
     output.note("referee …");
     let seen = referee::watch(&shared, lasts).await?;
-    let figures = Figures::of("memory", lasts, 1, &one, &domains, &line, &crowd, seen);
+    let figures = Figures::of("memory", lasts, 1, &compared, &crowd, seen);
     Ok(Figures { round_trips_per_admission: Some(0.0), ..figures })
 }
 
@@ -151,14 +135,11 @@ fn thousandths(n: f64) -> f64 {
 }
 
 impl Figures {
-    #[expect(clippy::too_many_arguments, reason = "one for each measurement")]
     fn of(
         gates: &'static str,
         lasts: Duration,
         callers: u64,
-        one: &Measured,
-        domains: &Measured,
-        line: &Measured,
+        compared: &Compared,
         crowd: &Measured,
         limited: Limited,
     ) -> Self {
@@ -167,15 +148,15 @@ impl Figures {
             seconds: lasts.as_secs(),
             callers,
             gates_per_admission: load::GATES,
-            admissions_per_s: one.per_s.round(),
-            decision_us: one.decision,
+            admissions_per_s: compared.one.per_s().round(),
+            decision_us: compared.one.decision(),
             over_admitted: limited.over(),
             utilisation: thousandths(limited.utilisation()),
             limited,
             round_trips_per_admission: None,
-            domains_1000_per_s: domains.per_s.round(),
-            waiters_10000_per_s: line.per_s.round(),
-            crowd_1000_us: crowd.decision,
+            domains_1000_per_s: compared.domains.per_s().round(),
+            waiters_10000_per_s: compared.line.per_s().round(),
+            crowd_1000_us: crowd.decision(),
             trivial_script_per_s: None,
             calls_against_trivial: None,
         }

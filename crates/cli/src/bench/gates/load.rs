@@ -28,18 +28,43 @@ pub(super) struct Micros {
     pub(super) p99: f64,
 }
 
-/// What callers saw.
+/// What callers saw, in one run or in several.
 pub(super) struct Measured {
-    pub(super) per_s: f64,
-    pub(super) decision: Micros,
+    count: u64,
+    took: Duration,
+    /// How long decisions took.
+    nanos: Vec<u64>,
 }
 
 impl Measured {
-    fn of(count: u64, took: Duration, mut nanos: Vec<u64>) -> Self {
+    pub(super) const fn new() -> Self {
+        Self { count: 0, took: Duration::ZERO, nanos: Vec::new() }
+    }
+
+    /// Another run of the same load.
+    pub(super) fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.took += other.took;
+        self.nanos.extend(other.nanos);
+    }
+
+    #[cfg(test)]
+    pub(super) fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// Admissions per second.
+    pub(super) fn per_s(&self) -> f64 {
+        self.count as f64 / self.took.as_secs_f64()
+    }
+
+    /// From asking to the answer.
+    pub(super) fn decision(&self) -> Micros {
+        let mut nanos = self.nanos.clone();
         nanos.sort_unstable();
         let at =
             |share: f64| nanos.get((nanos.len() as f64 * share) as usize).map_or(0.0, |n| *n as f64 / 1e3);
-        Self { per_s: count as f64 / took.as_secs_f64(), decision: Micros { p50: at(0.5), p99: at(0.99) } }
+        Micros { p50: at(0.5), p99: at(0.99) }
     }
 }
 
@@ -51,7 +76,7 @@ fn set() -> GateSet {
         Gate::new("breaker", Kind::Breaker(Breaker::default())),
         Gate::new("rate", Kind::Smooth(rate)),
         Gate::new("points", Kind::Reported(bucket)),
-        // Places last as long as the longest measurement that needs them.
+        // Places last for longer than a line is used, see `turns.rs`.
         Gate::new("slots", Kind::Slots(Slots { poll: Span::secs(30), ..Slots::of(SLOTS) })),
     ])
 }
@@ -124,8 +149,8 @@ impl Load {
             });
         }
         let times: Vec<Vec<u64>> = tasks.join_all().await.into_iter().collect::<Result<_, _>>()?;
-        let times = times.concat();
-        Ok(Measured::of(times.len() as u64, began.elapsed(), times))
+        let nanos = times.concat();
+        Ok(Measured { count: nanos.len() as u64, took: began.elapsed(), nanos })
     }
 
     /// One thread, without a runtime in between.
@@ -150,11 +175,14 @@ impl Load {
             }
         }
         self.holders.store(n + 1, Ordering::Relaxed);
-        Ok(Measured::of(count, began.elapsed(), times))
+        Ok(Measured { count, took: began.elapsed(), nanos: times })
     }
 
-    /// Fills the line: all slots are taken while low priorities ask, and then half of them are given back.
+    /// Fills the line, which may be an old one: all slots are taken while low priorities ask, and then half of them are given back.
     pub(super) async fn fill(&self, waiters: u64) -> Result<(), GatesError> {
+        for target in &self.targets {
+            fresh(&*self.gates, target.domain(), set()).await?;
+        }
         let mut permits = self.ask_all(u64::from(SLOTS), 1).await?;
         if permits.len() != SLOTS as usize || !self.ask_all(waiters, 4).await?.is_empty() {
             return Err(GatesError::Corrupt("the slots did not fill up".into()));
@@ -165,6 +193,23 @@ impl Load {
             settling.spawn(async move { gates.settle(None, &permit, &Outcome::of(End::Ok)).await.map(drop) });
         }
         settling.join_all().await.into_iter().collect()
+    }
+
+    /// Fails unless so many wait: a shorter line is another load, and its figure would be that of something else.
+    pub(super) async fn expect_waiters(&self, waiters: u64) -> Result<(), GatesError> {
+        let mut waiting = 0;
+        for target in &self.targets {
+            // Places whose time is over go now.
+            self.gates.expire(None, target.domain()).await?;
+            let views = self.gates.inspect(None, target.domain(), 1).await?;
+            waiting += views.iter().map(|view| u64::from(view.waiting)).sum::<u64>();
+        }
+        if waiting == waiters {
+            return Ok(());
+        }
+        Err(GatesError::Corrupt(format!(
+            "{waiting} wait where {waiters} should: the machine is too slow for this measurement"
+        )))
     }
 
     /// So many calls of a priority, many at a time; the permits of those that passed.
@@ -231,4 +276,24 @@ pub(super) async fn round_trips(gates: &Arc<RedisGates>) -> Result<f64, GatesErr
         gates.settle(None, &admitted.permit, &outcome).await?;
     }
     Ok(trips as f64 / COUNTED as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_line_that_has_become_shorter_is_no_measurement() {
+        let gates: Arc<dyn Backend> = Arc::new(InProcess::new());
+        let load = Load::new(gates.clone(), "line", 1).await.unwrap();
+        load.fill(20).await.unwrap();
+        load.expect_waiters(20).await.unwrap();
+        let waiters = gates.waiters("bench-line-0", 1).await.unwrap();
+        gates.cancel_wait(None, &waiters[0].target, &waiters[0].holder).await.unwrap();
+        let error = load.expect_waiters(20).await.unwrap_err();
+        assert!(error.to_string().contains("19 wait where 20 should"), "{error}");
+        // Filled anew, it is as long as it should be, and not longer.
+        load.fill(20).await.unwrap();
+        load.expect_waiters(20).await.unwrap();
+    }
 }
