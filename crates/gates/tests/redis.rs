@@ -312,6 +312,39 @@ async fn a_waiter_that_asks_again_from_another_process_is_woken_there_and_keeps_
 }
 
 #[tokio::test]
+async fn settlements_name_the_line_as_it_is_now_and_tell_every_process_of_its_own_each_time() {
+    let (one, two) = (connected("again").await, connected("again").await);
+    let slots = Kind::Slots(Slots { poll: Span::secs(30), ..Slots::of(9) });
+    for gates in [&one, &two] {
+        gates.configure("d", GateSet::of(vec![Gate::new("slots", slots.clone())])).await.unwrap();
+    }
+    both_hear("again").await;
+    let mut held = Vec::new();
+    for n in 0..9 {
+        held.push(permit(one.admit(None, &call("d", n)).await.unwrap()));
+    }
+    for n in 101..=106 {
+        let from = if n == 102 { &two } else { &one };
+        assert!(matches!(from.admit(None, &call("d", n)).await.unwrap(), Admission::Wait(_)));
+    }
+    let (first, second) = (one.turn(&Holder::number(101)), two.turn(&Holder::number(102)));
+    // The same line, seen from either process in turns and twice in a row: both are woken each time, wherever the slot came free.
+    for (n, from) in [&one, &one, &two, &one, &two, &two].into_iter().enumerate() {
+        let woken = from.settle(None, &held[n], &Outcome::of(End::Ok)).await.unwrap().woken;
+        let expected: Vec<Holder> = (101..=104).take(n + 1).map(Holder::number).collect();
+        assert_eq!(woken, expected, "settlement {n}");
+        assert!(first.wait(Duration::from_secs(30)).await, "the first is not told of settlement {n}");
+        if n > 0 {
+            assert!(second.wait(Duration::from_secs(30)).await, "the second is not told of settlement {n}");
+        }
+    }
+    // Somebody behind the first goes.
+    assert_eq!(one.cancel_wait(None, &target("d"), &Holder::number(103)).await.unwrap().gone, 1);
+    let woken = two.settle(None, &held[6], &Outcome::of(End::Ok)).await.unwrap().woken;
+    assert_eq!(woken, [101, 102, 104, 105].map(Holder::number));
+}
+
+#[tokio::test]
 async fn a_switch_is_heard_by_other_processes_and_recorded() {
     let (one, two) = (connected("switch").await, connected("switch").await);
     one.configure("d", slots(1)).await.unwrap();
