@@ -26,7 +26,7 @@ const peer = best(args.peer.map(load));
 const tide = best(args.tidegate.map(load));
 const flat = best(args.flat.map(load));
 // On an empty database, in turns with those with a backlog.
-const beside = best(args.beside.map(load));
+const beside = best(args.beside.map(load)) ?? tide;
 const processes = best(args.processes.map(load));
 const steady = args.steady ? load(args.steady) : null;
 // One JSON object per line, one line per minute.

@@ -266,22 +266,26 @@ end
 -- settlements, and to take their names apart each time was a third of what a line costs a call. It follows from the names and from who
 -- asks, and from nothing else.
 local MAX_CALLED = 1000
-local called, number_of_called = {}, 0 -- by the first name
+local called, number_of_called = {}, 0 -- by who asks, and by the first name
 local function call_up_again(names)
   local head, own = names[1] or '', args[2]
-  local known = called[head]
-  if known and known.own == own then
+  local mine = called[own]
+  local known = mine and mine[head]
+  if known then
     local before = known.names
     if names[2] == before[2] and names[3] == before[3] and names[4] == before[4] then return known end
-  end
-  if not known then
-    if number_of_called >= MAX_CALLED then called, number_of_called = {}, 0 end
+  else
+    if number_of_called >= MAX_CALLED then called, number_of_called, mine = {}, 0, nil end
     number_of_called = number_of_called + 1
+  end
+  if not mine then
+    mine = {}
+    called[own] = mine
   end
   local woken, told = {}, {}
   call_up(woken, told, nil, names, WOKEN)
-  known = {own = own, names = names, text = table.concat(woken, ' '), told = told}
-  called[head] = known
+  known = {names = names, text = table.concat(woken, ' '), told = told}
+  mine[head] = known
   return known
 end
 

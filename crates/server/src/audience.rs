@@ -13,7 +13,7 @@ use tokio::sync::broadcast;
 /// Pieces that a stream may be behind before it reads from the store's own buffer.
 const PIECES: usize = 32;
 /// Events that a stream is told at once, however many streams there are.
-const LEAST_SHARE: usize = 16;
+const LEAST_SHARE: usize = 64;
 
 /// Which events a stream is about. Empty fields do not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]

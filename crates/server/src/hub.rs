@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::ids::JobId;
-use tidegate_store::feed::{Delivery, EVENTS_KEPT, EventId, SharedEvent, Subscription};
+use tidegate_store::feed::{DELIVERY, Delivery, EVENTS_KEPT, EventId, SharedEvent, Subscription};
 use tidegate_store::{Feed, Store};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, broadcast, oneshot};
@@ -190,7 +190,7 @@ impl Hub {
             let Some(delivery) = delivery else { continue };
             let many = matches!(&delivery, Delivery::Events(events) if events.len() >= BREATH.0);
             self.take(delivery, &mut pending);
-            while let Some(delivery) = feed.ready() {
+            for delivery in std::iter::from_fn(|| feed.ready()).take(EVENTS_KEPT / DELIVERY) {
                 self.take(delivery, &mut pending);
             }
             if many {
@@ -267,5 +267,77 @@ impl Hub {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::time::Timestamp;
+    use tidegate_store::MemoryStore;
+    use tidegate_store::feed::{Happened, Here, JobEvent};
+
+    use super::*;
+
+    fn ended(n: u128) -> JobEvent {
+        JobEvent {
+            at: Timestamp(0),
+            id: JobId::from_uuid(uuid::Uuid::from_u128(n)),
+            queue: "q".parse().unwrap(),
+            kind: "k".parse().unwrap(),
+            tenant: None,
+            here: Here(true),
+            what: Happened::Completed,
+        }
+    }
+
+    fn hub() -> Arc<Hub> {
+        Hub::new(Arc::new(MemoryStore::new()), Arc::default(), 50_000)
+    }
+
+    /// Streams enough for the longest pause, which has begun.
+    async fn paused_streams(hub: &Arc<Hub>) -> Vec<Listening> {
+        let mut streams: Vec<Listening> = (0..1_000).map(|_| hub.listen(&Filter::default())).collect();
+        hub.feed().publish(1, vec![ended(1)]);
+        for stream in &mut streams {
+            stream.recv().await.unwrap();
+        }
+        streams
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_a_job_hears_of_its_end_while_streams_pause() {
+        let hub = hub();
+        let _following = hub.follow();
+        let mut streams = paused_streams(&hub).await;
+        let told = Instant::now();
+        // The hub rests by now, until the streams may be told again.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut ending = hub.wait_for(ended(2).id);
+        hub.feed().publish(2, vec![ended(2)]);
+        ending.heard().await;
+        assert!(told.elapsed() < LONGEST_PAUSE, "at once");
+        drop(ending);
+        let piece = streams[0].recv().await.unwrap();
+        assert_eq!(piece.after(None).1, 1);
+        assert!(told.elapsed() >= LONGEST_PAUSE, "when they may be told again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_happens_in_a_pause_is_told_after_it_or_a_gap_is() {
+        let hub = hub();
+        let _following = hub.follow();
+        let mut streams = paused_streams(&hub).await;
+        for commit in 2..=4 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            hub.feed().publish(commit, vec![ended(commit.into())]);
+        }
+        let piece = streams[0].recv().await.unwrap();
+        assert_eq!((piece.gap, piece.after(None).1), (false, 3));
+        for commit in 5..=70 {
+            hub.feed().publish(commit, (0..1_000).map(ended).collect());
+        }
+        let piece = streams[0].recv().await.unwrap();
+        assert!(piece.gap, "more than the store keeps");
+        assert_eq!(piece.newest.map(|id| id.commit), Some(70));
     }
 }

@@ -163,7 +163,7 @@ impl Stream {
                     }
                     let told = self.app.hub.told();
                     if live.is_empty() {
-                        self.last = told.or(self.last);
+                        self.saw(told);
                     }
                     self.sign_of_life().await?;
                 }
@@ -174,11 +174,7 @@ impl Stream {
     /// Sends a piece and returns how many events of it were new.
     async fn piece(&mut self, piece: &Piece) -> Result<usize, Over> {
         let (text, count) = piece.after(self.last);
-        let newer = |a: EventId, b: EventId| if a.origin == b.origin { a.max(b) } else { b };
-        self.last = match (self.last, piece.newest) {
-            (Some(last), Some(newest)) => Some(newer(last, newest)),
-            (last, newest) => newest.or(last),
-        };
+        self.saw(piece.newest);
         if piece.gap {
             self.gap().await?;
         }
@@ -186,6 +182,15 @@ impl Stream {
             self.send(text).await?;
         }
         Ok(count)
+    }
+
+    /// Events up to this one were looked at. What the hub told last may be older than what was caught up with.
+    fn saw(&mut self, newest: Option<EventId>) {
+        let newer = |a: EventId, b: EventId| if a.origin == b.origin { a.max(b) } else { b };
+        self.last = match (self.last, newest) {
+            (Some(last), Some(newest)) => Some(newer(last, newest)),
+            (last, newest) => newest.or(last),
+        };
     }
 
     async fn gap(&mut self) -> Result<(), Over> {

@@ -22,7 +22,7 @@ use crate::meter::Meter;
 pub const EVENTS_KEPT: usize = 65_536;
 
 /// Most events handed over at once.
-const DELIVERY: usize = 1_024;
+pub const DELIVERY: usize = 1_024;
 
 /// How long events are made after the last follower left: it may be about to come back.
 const LINGER: Duration = Duration::from_mins(5);
@@ -151,7 +151,7 @@ impl FromStr for EventId {
 /// The events of a commit are kept together: one allocation for all of them instead of one each, which another thread frees.
 #[derive(Debug, Clone)]
 pub struct SharedEvent {
-    commit: Arc<Vec<JobEvent>>,
+    commit: Arc<[JobEvent]>,
     place: u32,
 }
 
@@ -165,7 +165,7 @@ impl Deref for SharedEvent {
 
 impl From<JobEvent> for SharedEvent {
     fn from(event: JobEvent) -> Self {
-        Self { commit: Arc::new(vec![event]), place: 0 }
+        Self { commit: Arc::new([event]), place: 0 }
     }
 }
 
@@ -243,7 +243,7 @@ impl Feed {
         let last = {
             let mut kept = self.kept();
             let origin = kept.last.origin;
-            let events = Arc::new(events);
+            let events: Arc<[JobEvent]> = events.into();
             for place in 0..events.len() as u32 {
                 let id = EventId { origin, commit, place };
                 if kept.events.len() == kept.capacity

@@ -5,18 +5,22 @@
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinSet;
 
 use super::load::{Connection, Pace, enqueue, prepare, work};
 
 /// Turns of each server.
-const TURNS: usize = 40;
-/// How long jobs are enqueued in a turn; they are worked off after that.
-const SLICE: Duration = Duration::from_secs(1);
+const TURNS: usize = 10;
+/// How long jobs are enqueued in a turn; they are worked off after that. Streams are told every two seconds at most.
+const SLICE: Duration = Duration::from_secs(5);
+/// Pause after a turn: what streams are told of it is over before the next.
+const PAUSE: Duration = Duration::from_millis(2_500);
 
 /// Waits until the process that started this one is gone.
 async fn orphaned() {
@@ -33,52 +37,78 @@ pub(super) async fn serve(addr: SocketAddr) {
 /// The part of the followers: reads streams as fast as they come, and says so when all of them have begun.
 #[expect(clippy::print_stdout, reason = "for the process that started this one")]
 pub(super) async fn follow(addr: SocketAddr, streams: usize) {
-    let mut readers = JoinSet::new();
+    let (mut readers, heard) = (JoinSet::new(), Arc::new(AtomicU64::new(0)));
     for _ in 0..streams {
         let mut connection = Connection::open(addr).await;
         let ask = connection.request("GET", "/v1/events", "");
         connection.stream.write_all(ask.as_bytes()).await.expect("the server listens");
         let mut buffer = vec![0; 1 << 16];
         assert!(connection.stream.read(&mut buffer).await.is_ok_and(|n| n > 0), "a stream begins");
-        readers.spawn(async move { while let Ok(1..) = connection.stream.read(&mut buffer).await {} });
+        let heard = heard.clone();
+        readers.spawn(async move {
+            while let Ok(read @ 1..) = connection.stream.read(&mut buffer).await {
+                heard.fetch_add(read as u64, Ordering::Relaxed);
+            }
+        });
     }
     println!("following");
     orphaned().await;
+    assert!(readers.try_join_next().is_none(), "no stream has ended");
+    println!("{}", heard.load(Ordering::Relaxed));
 }
 
-/// This program in another part, and the line that it says first.
-async fn part(arguments: &[&str]) -> (Child, String) {
-    let program = std::env::current_exe().expect("this program");
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("a process");
-    let mut line = String::new();
-    let mut said = BufReader::new(child.stdout.take().expect("its output"));
-    said.read_line(&mut line).await.expect("a line");
-    (child, line.trim().to_owned())
+/// This program in another part.
+struct Part {
+    process: Child,
+    says: Lines<BufReader<ChildStdout>>,
+}
+
+impl Part {
+    /// Starts it and reads the line that it says first.
+    async fn new(arguments: &[&str]) -> (Self, String) {
+        let program = std::env::current_exe().expect("this program");
+        let mut process = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("a process");
+        let says = BufReader::new(process.stdout.take().expect("its output")).lines();
+        let mut part = Self { process, says };
+        let first = part.line().await.expect("it starts");
+        (part, first)
+    }
+
+    async fn line(&mut self) -> Option<String> {
+        self.says.next_line().await.expect("text")
+    }
+
+    /// Ends it, with all that it has on disk, and reads what it says last.
+    async fn end(mut self) -> Option<String> {
+        drop(self.process.stdin.take());
+        let last = self.line().await;
+        assert!(self.process.wait().await.is_ok_and(|status| status.success()), "a part ends well");
+        last
+    }
 }
 
 struct Served {
-    /// Ends with this.
-    process: Child,
+    part: Part,
     addr: SocketAddr,
 }
 
 impl Served {
     async fn new() -> Self {
-        let (process, addr) = part(&["serve"]).await;
+        let (part, addr) = Part::new(&["serve"]).await;
         let addr = addr.parse().expect("an address");
         prepare(addr).await;
-        Self { process, addr }
+        Self { part, addr }
     }
 
     /// Processor time so far, in ticks of 10 ms.
     fn ticks(&self) -> u64 {
-        let pid = self.process.id().expect("it runs");
+        let pid = self.part.process.id().expect("it runs");
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("figures of a process");
         let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
         fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
@@ -125,10 +155,11 @@ impl Sum {
 #[expect(clippy::print_stdout, reason = "figures are what this program is for")]
 pub(super) async fn compare(streams: usize) {
     let servers = [Served::new().await, Served::new().await];
-    let (_followers, said) = part(&["follow", &servers[1].addr.to_string(), &streams.to_string()]).await;
+    let (followers, said) = Part::new(&["follow", &servers[1].addr.to_string(), &streams.to_string()]).await;
     assert_eq!(said, "following");
     for server in &servers {
         server.turn().await;
+        tokio::time::sleep(PAUSE).await;
     }
     let mut sums = [[Sum::default(); 2]; 2];
     for turn in 0..TURNS * 2 {
@@ -136,6 +167,12 @@ pub(super) async fn compare(streams: usize) {
         let followed = usize::from(matches!(turn % 4, 1 | 2));
         let seen = servers[followed].turn().await;
         sums[followed].iter_mut().zip(seen).for_each(|(sum, seen)| sum.add(seen));
+        tokio::time::sleep(PAUSE).await;
+    }
+    let heard: u64 = followers.end().await.and_then(|bytes| bytes.parse().ok()).expect("what they heard");
+    assert!(streams == 0 || heard > 0, "followers hear something");
+    for server in servers {
+        server.part.end().await;
     }
     println!("followers     enqueue                work");
     for (followers, [enqueued, worked]) in [0, streams].into_iter().zip(sums) {
@@ -149,7 +186,8 @@ pub(super) async fn compare(streams: usize) {
     }
     let change = |of: fn(Sum) -> f64, load: usize| (of(sums[1][load]) / of(sums[0][load]) - 1.0) * 100.0;
     println!(
-        "{streams} followers: enqueue {:+.1} %, work {:+.1} %; time of the server for a job {:+.1} % and {:+.1} %",
+        "{streams} followers, {} MB heard: enqueue {:+.1} %, work {:+.1} %; time of the server for a job {:+.1} % and {:+.1} %",
+        heard / 1_000_000,
         change(Sum::per_s, 0),
         change(Sum::per_s, 1),
         change(Sum::each, 0),
