@@ -291,7 +291,7 @@ mod tests {
     }
 
     fn hub() -> Arc<Hub> {
-        Hub::new(Arc::new(MemoryStore::new()), Arc::default(), 50_000)
+        Hub::new(Arc::new(MemoryStore::new()), Arc::default(), 200_000)
     }
 
     /// Streams enough for the longest pause, which has begun.

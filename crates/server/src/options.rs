@@ -142,7 +142,7 @@ pub struct Limits {
     pub long_polls: usize,
     /// Event streams at a time.
     pub streams: usize,
-    /// Events sent per second over all streams. When more happens, streams get the newest and are told of a gap: a
+    /// Events sent per second over all streams. When more happens, streams get a few of the newest and are told of a gap: a
     /// thousand followers must not take the machine from the engine.
     pub events_per_second: u32,
     /// Requests of one key, or of one address without a key.
@@ -164,7 +164,7 @@ impl Default for Limits {
             wait: Duration::from_mins(1),
             long_polls: 8_192,
             streams: 2_048,
-            events_per_second: 50_000,
+            events_per_second: 200_000,
             rate: Rate::Default,
         }
     }
