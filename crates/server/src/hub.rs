@@ -24,7 +24,7 @@ use crate::tasks::Tasks;
 const LINGER: Duration = Duration::from_secs(5);
 /// A busy store is read in larger steps: the pause after one that was not small, or that nobody waits for at once.
 const BREATH: (usize, Duration) = (32, Duration::from_millis(1));
-/// Pause of the streams for each stream that was written to: a write costs the machine some 50 µs, if it is read here as well.
+/// Pause of the streams for each stream that was written to. What a write costs by itself was not measured (ADR 0018).
 const PER_WRITE: Duration = Duration::from_millis(4);
 /// Longest pause of the streams.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
