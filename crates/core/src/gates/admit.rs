@@ -1,5 +1,7 @@
 //! The admission: all gates of a call, all or nothing, in one step.
 
+use std::sync::Arc;
+
 use super::breaker::{Asker, Vote};
 use super::call::{Call, PERMIT_LEASE};
 use super::compiled::{Compiled, Rule};
@@ -186,29 +188,33 @@ impl Partition {
     #[inline]
     fn judge(&mut self, p: &Passage<'_>, found: &mut Option<Refusals>) -> Option<(usize, Never)> {
         let mut refused = None;
-        for (i, gate) in p.set.gates.iter().enumerate() {
-            let ordered = if self.orders.is_empty() { 0 } else { self.ordered_open(&gate.name) };
-            let Some(scope) = self.scopes.get_mut(p.ids[gate.scope]) else { continue };
-            let rule = gate.rule(&scope.key);
-            scope.gates[gate.at].advance(rule, p.t);
-            if refused.is_some() || !p.set.enabled(i) {
-                continue;
+        for (number, gates) in p.set.by_scope() {
+            let Some(scope) = self.scopes.get_mut(p.ids[number]) else { continue };
+            for (i, gate) in gates {
+                let rule = gate.rule(&scope.key);
+                let state = &mut scope.gates[gate.at];
+                state.advance(rule, p.t);
+                if refused.is_some() || !p.set.enabled(i) {
+                    continue;
+                }
+                if let Some(never) = never(state, rule, p.call) {
+                    refused = Some((i, never));
+                    continue;
+                }
+                let ordered = ordered_open(&self.orders, &gate.name);
+                let said = if ordered > p.t {
+                    Some((Because::BreakerOpen, ordered))
+                } else {
+                    check(p, scope, number, &scope.gates[gate.at], rule)
+                };
+                let Some((because, retry_at)) = said else { continue };
+                let found =
+                    found.get_or_insert(Refusals { gate: i, because, retry_at, scopes: [0; MAX_SCOPES] });
+                if retry_at > found.retry_at {
+                    (found.gate, found.because, found.retry_at) = (i, because, retry_at);
+                }
+                found.scopes[number] = found.scopes[number].max(retry_at);
             }
-            if let Some(never) = never(&scope.gates[gate.at], rule, p.call) {
-                refused = Some((i, never));
-                continue;
-            }
-            let said = if ordered > p.t {
-                Some((Because::BreakerOpen, ordered))
-            } else {
-                check(p, scope, gate.scope, &scope.gates[gate.at], rule)
-            };
-            let Some((because, retry_at)) = said else { continue };
-            let found = found.get_or_insert(Refusals { gate: i, because, retry_at, scopes: [0; MAX_SCOPES] });
-            if retry_at > found.retry_at {
-                (found.gate, found.because, found.retry_at) = (i, because, retry_at);
-            }
-            found.scopes[gate.scope] = found.scopes[gate.scope].max(retry_at);
         }
         refused
     }
@@ -227,42 +233,44 @@ impl Partition {
                 scope.live += 1;
             }
         }
-        for (i, gate) in set.gates.iter().enumerate().filter(|(i, _)| set.enabled(*i)) {
-            let Some(scope) = self.scopes.get_mut(p.ids[gate.scope]) else { continue };
+        for (number, gates) in set.by_scope() {
+            let Some(scope) = self.scopes.get_mut(p.ids[number]) else { continue };
             let live = scope.live;
-            let left = match (&mut scope.gates[gate.at], gate.rule(&scope.key)) {
-                (GateState::Smooth(g), Rule::Smooth(r)) => {
-                    let units = units(r.unit, call);
-                    g.spend(r, units);
-                    g.remaining(r, units.max(1))
-                }
-                (GateState::Window(g), Rule::Window(r)) => {
-                    let units = units(r.unit, call);
-                    if units > 0 {
-                        g.spend(r, t, units);
+            for (i, gate) in gates.filter(|(i, _)| set.enabled(*i)) {
+                let left = match (&mut scope.gates[gate.at], gate.rule(&scope.key)) {
+                    (GateState::Smooth(g), Rule::Smooth(r)) => {
+                        let units = units(r.unit, call);
+                        g.spend(r, units);
+                        g.remaining(r, units.max(1))
                     }
-                    g.remaining(r, units.max(1))
-                }
-                (GateState::Level(g), Rule::Level(_)) => {
-                    mark = g.spend(call.cost.0);
-                    g.remaining(call.cost.0)
-                }
-                (GateState::Pool(g), Rule::Pool(r)) => {
-                    g.take(usize::from(p.level));
-                    i64::from(g.free(r))
-                }
-                (GateState::Breaker(g), Rule::Breaker(r)) => {
-                    probes |= u32::from(g.pass(r, t, self.fence)) << i;
-                    g.remaining(r)
-                }
-                (GateState::Quota(g), Rule::Quota(r)) => {
-                    g.spend(r, t, call.cost.0);
-                    g.remaining(r, live, call.cost.0)
-                }
-                _ => continue,
-            };
-            held |= 1 << i;
-            remaining = remaining.min(left);
+                    (GateState::Window(g), Rule::Window(r)) => {
+                        let units = units(r.unit, call);
+                        if units > 0 {
+                            g.spend(r, t, units);
+                        }
+                        g.remaining(r, units.max(1))
+                    }
+                    (GateState::Level(g), Rule::Level(_)) => {
+                        mark = g.spend(call.cost.0);
+                        g.remaining(call.cost.0)
+                    }
+                    (GateState::Pool(g), Rule::Pool(r)) => {
+                        g.take(usize::from(p.level));
+                        i64::from(g.free(r))
+                    }
+                    (GateState::Breaker(g), Rule::Breaker(r)) => {
+                        probes |= u32::from(g.pass(r, t, self.fence)) << i;
+                        g.remaining(r)
+                    }
+                    (GateState::Quota(g), Rule::Quota(r)) => {
+                        g.spend(r, t, call.cost.0);
+                        g.remaining(r, live, call.cost.0)
+                    }
+                    _ => continue,
+                };
+                held |= 1 << i;
+                remaining = remaining.min(left);
+            }
         }
         let lease = Lease {
             target: call.target.clone(),
@@ -388,6 +396,11 @@ fn binding(set: &Compiled, scopes: &[Micros; MAX_SCOPES]) -> usize {
         }
     }
     best.0
+}
+
+/// Until when an operator keeps this breaker open for all keys; 0: not at all.
+fn ordered_open(orders: &[(Arc<str>, Micros)], gate: &str) -> Micros {
+    orders.iter().find(|(name, _)| **name == *gate).map_or(0, |(_, until)| *until)
 }
 
 /// Whether a gate will never let this call pass.

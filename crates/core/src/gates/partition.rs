@@ -176,11 +176,6 @@ impl Partition {
         (0..self.scopes.slots() as u32).all(|at| self.scopes.get_mut(at).is_none_or(|s| s.at_rest(set, t)))
     }
 
-    /// Until when an operator keeps this breaker open for all keys; 0: not at all.
-    pub(super) fn ordered_open(&self, gate: &str) -> Micros {
-        self.orders.iter().find(|(name, _)| **name == *gate).map_or(0, |(_, until)| *until)
-    }
-
     /// When a lease or a place ends next.
     pub fn next_wakeup(&self) -> Option<Micros> {
         let lease = self.index.lease_ends.front().map(|(end, ..)| *end);
@@ -401,10 +396,12 @@ impl Partition {
         if lease.quarantined {
             self.index.shut.remove(&lease.fence);
         }
-        for (_, rule) in set.gates.iter().enumerate().filter(|(i, _)| lease.held & (1 << i) != 0) {
-            let Some(scope) = self.scopes.get_mut(lease.scopes[rule.scope]) else { continue };
-            if let GateState::Pool(pool) = &mut scope.gates[rule.at] {
-                pool.give_back(usize::from(lease.level));
+        for (number, gates) in set.by_scope() {
+            let Some(scope) = self.scopes.get_mut(lease.scopes[number]) else { continue };
+            for (_, rule) in gates.filter(|(i, _)| lease.held & (1 << i) != 0) {
+                if let GateState::Pool(pool) = &mut scope.gates[rule.at] {
+                    pool.give_back(usize::from(lease.level));
+                }
             }
         }
         for id in &lease.scopes[..set.scopes.len()] {

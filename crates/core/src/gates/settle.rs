@@ -92,36 +92,38 @@ impl Partition {
             End::Failed(Failure::Network | Failure::Server | Failure::TimedOut) => Vote::Bad,
             End::Throttled { .. } | End::Abandoned | End::Unused => Vote::Neutral,
         };
-        for (i, rule) in set.gates.iter().enumerate().filter(|(i, _)| lease.held & (1 << i) != 0) {
-            let Some(scope) = self.scopes.get_mut(lease.scopes[rule.scope]) else { continue };
-            let name = &rule.name;
-            match (&mut scope.gates[rule.at], rule.rule(&scope.key)) {
-                (GateState::Level(level), Rule::Level(r)) => {
-                    level.advance(r, t);
-                    let cost = level.settle(lease.mark, charge, outcome.observed);
-                    if cost > 0 {
-                        changes.push(Change::ForeignUse { gate: name.clone(), cost: Points(cost) });
+        for (number, gates) in set.by_scope() {
+            let Some(scope) = self.scopes.get_mut(lease.scopes[number]) else { continue };
+            for (i, rule) in gates.filter(|(i, _)| lease.held & (1 << i) != 0) {
+                let name = &rule.name;
+                match (&mut scope.gates[rule.at], rule.rule(&scope.key)) {
+                    (GateState::Level(level), Rule::Level(r)) => {
+                        level.advance(r, t);
+                        let cost = level.settle(lease.mark, charge, outcome.observed);
+                        if cost > 0 {
+                            changes.push(Change::ForeignUse { gate: name.clone(), cost: Points(cost) });
+                        }
                     }
-                }
-                (GateState::Breaker(breaker), Rule::Breaker(r)) => {
-                    let probe = lease.probes & (1 << i) != 0;
-                    let from = Heard { process: lease.process, fence: lease.fence, probe };
-                    if let Some(to) = breaker.hear(r, t, from, vote) {
-                        changes.push(Change::Breaker { gate: name.clone(), to });
+                    (GateState::Breaker(breaker), Rule::Breaker(r)) => {
+                        let probe = lease.probes & (1 << i) != 0;
+                        let from = Heard { process: lease.process, fence: lease.fence, probe };
+                        if let Some(to) = breaker.hear(r, t, from, vote) {
+                            changes.push(Change::Breaker { gate: name.clone(), to });
+                        }
                     }
-                }
-                (GateState::Pool(pool), Rule::Pool(r)) => {
-                    pool.advance(t);
-                    let moved = match outcome.end {
-                        End::Throttled { .. } => pool.refused(r, t, lease.admitted_at),
-                        End::Ok => pool.went_well(r, t),
-                        End::Failed(_) | End::Abandoned | End::Unused => None,
-                    };
-                    if let Some((from, to)) = moved {
-                        changes.push(Change::Limit { gate: name.clone(), from, to, refused: throttled });
+                    (GateState::Pool(pool), Rule::Pool(r)) => {
+                        pool.advance(t);
+                        let moved = match outcome.end {
+                            End::Throttled { .. } => pool.refused(r, t, lease.admitted_at),
+                            End::Ok => pool.went_well(r, t),
+                            End::Failed(_) | End::Abandoned | End::Unused => None,
+                        };
+                        if let Some((from, to)) = moved {
+                            changes.push(Change::Limit { gate: name.clone(), from, to, refused: throttled });
+                        }
                     }
+                    _ => {}
                 }
-                _ => {}
             }
         }
         let ids = lease.scopes;
