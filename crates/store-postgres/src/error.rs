@@ -50,6 +50,11 @@ pub(crate) fn from_postgres(error: &tokio_postgres::Error) -> Error {
     }
 }
 
+/// Whether a lock was waited for in vain.
+pub(crate) fn is_lock_timeout(error: &Error) -> bool {
+    error.detail.ends_with(&format!("(SQLSTATE {})", SqlState::LOCK_NOT_AVAILABLE.code()))
+}
+
 /// A stored value that cannot be right.
 pub(crate) fn corrupt(what: &str, error: impl std::fmt::Display) -> Error {
     Error::new(codes::CORRUPT, format!("the store holds {what} that cannot be read: {error}"))

@@ -111,6 +111,13 @@ impl PgOptions {
         self
     }
 
+    /// How long to wait for the lock before whoever stands still with it is looked for.
+    #[must_use]
+    pub fn lock_timeout(mut self, limit: Duration) -> Self {
+        self.lock_timeout = limit;
+        self
+    }
+
     /// Age of an open snapshot from which on health warns.
     #[must_use]
     pub fn old_snapshot(mut self, age: Duration) -> Self {

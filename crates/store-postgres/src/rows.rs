@@ -26,16 +26,22 @@ mod times;
 mod versions;
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 
+use bytes::Bytes;
 use tidegate_core::ids::{LeaseId, Seq};
 use tidegate_core::lanes::QueueId;
 use tidegate_core::time::Timestamp;
-use tidegate_store::Result;
 use tidegate_store::machine::{Change, Fate, StoredJobs};
 use tidegate_store::rows::DoneRow;
+use tidegate_store::{Error, Result};
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 
@@ -45,7 +51,7 @@ pub(crate) use self::gathered::Gathered;
 use self::runs::Runs;
 use self::times::Trail;
 use crate::error::OrStore;
-use crate::link::Link;
+use crate::link::{Link, Request};
 use crate::statements::Sql;
 
 /// The numbers that a rebuilt machine goes on with.
@@ -66,6 +72,8 @@ pub(crate) struct PgRows {
     gathered: Gathered,
     fetched: Fetched,
     foreseen: Foreseen,
+    /// Jobs of this transaction that are being copied.
+    copying: Vec<JoinHandle<Result<()>>>,
     /// Where the oldest finished jobs are. Times of finished jobs grow in the order of commits, unless the clock goes back.
     trails: HashMap<QueueId, Trail>,
     /// Nothing is scheduled before this time: the walk for what is due begins here, for the same reason.
@@ -85,6 +93,7 @@ impl PgRows {
             gathered: Gathered::default(),
             fetched: Fetched::default(),
             foreseen: Foreseen::default(),
+            copying: vec![],
             trails: HashMap::new(),
             due_from: Timestamp(i64::MIN),
             now: Timestamp(i64::MIN),
@@ -106,7 +115,7 @@ impl PgRows {
     }
 
     /// Rows of marks as the server takes them.
-    pub(crate) fn marks_to_copy(marks: &BTreeMap<Seq, DoneRow>) -> Result<bytes::Bytes> {
+    pub(crate) fn marks_to_copy(marks: &BTreeMap<Seq, DoneRow>) -> Result<Bytes> {
         copy::done(marks)
     }
 
@@ -175,6 +184,30 @@ impl PgRows {
         self.gathered = Gathered::default();
         self.fetched = Fetched::default();
         self.foreseen.forget();
+        // What is still on its way is in order before whatever ends the transaction.
+        self.copying.clear();
+    }
+
+    /// Sends new jobs while the machine goes on: the server works on them meanwhile. Whether it took them is asked at the commit.
+    fn copy_meanwhile(&mut self, rows: Bytes) -> Result<()> {
+        let link = self.link.clone();
+        let (sent, is_sent) = oneshot::channel();
+        self.copying.push(self.runtime.spawn(async move {
+            let mut copy = pin!(link.copy(Sql::JobsCopy, rows));
+            // It is sent when it is first asked for its answer; nothing that comes later may overtake it.
+            let early = poll_fn(|cx| Poll::Ready(copy.as_mut().poll(cx))).await;
+            let _ = sent.send(());
+            match early {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => copy.await,
+            }
+        }));
+        self.runtime.block_on(async {
+            let _ = is_sent.await;
+            // The connection writes what it was given, and reads what came for those before.
+            tokio::task::yield_now().await;
+        });
+        Ok(())
     }
 
     fn query(&self, sql: Sql, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {
@@ -197,12 +230,11 @@ impl PgRows {
     }
 
     /// Sends what was gathered together with `more`, and then commits: one round trip.
-    pub(crate) fn commit(
-        &mut self,
-        more: impl FnOnce(&Link) -> Vec<crate::link::Request<'_, ()>>,
-    ) -> Result<()> {
+    pub(crate) fn commit(&mut self, more: impl FnOnce(&Link) -> Vec<Request<'_, ()>>) -> Result<()> {
         self.gathered.unmarked.extend(self.foreseen.take_wrong(true));
-        let mut requests = self.gathered.requests(&self.link)?;
+        let copied = std::mem::take(&mut self.copying).into_iter();
+        let mut requests: Vec<Request<'_, ()>> = copied.map(copied_in_full).collect();
+        requests.extend(self.gathered.requests(&self.link)?);
         requests.extend(more(&self.link));
         let (commit, rollback) = (self.link.batch("COMMIT"), self.link.batch("ROLLBACK"));
         let sent = crate::link::finish(requests, Box::pin(commit), Box::pin(rollback));
@@ -210,6 +242,14 @@ impl PgRows {
         self.forget();
         committed
     }
+}
+
+/// Waits for the answer to a copy that is under way.
+fn copied_in_full(copy: JoinHandle<Result<()>>) -> Request<'static, ()> {
+    Box::pin(async {
+        let gave_up = |e| Error::internal(format!("copying jobs met a defect: {e}"));
+        copy.await.map_err(gave_up)?
+    })
 }
 
 /// Reads a column.

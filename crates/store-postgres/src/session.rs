@@ -29,7 +29,7 @@ use tokio_postgres::types::ToSql;
 use self::log::read_position;
 use self::scout::Scout;
 use self::sweep::Sweep;
-use crate::error::OrStore;
+use crate::error::{OrStore, is_lock_timeout};
 use crate::link::{Link, Request, all};
 use crate::listener::Heard;
 use crate::options::PgOptions;
@@ -350,6 +350,9 @@ impl Session {
                 Err(Behind::Error(error)) => {
                     self.note(&error);
                     self.roll_back();
+                    if is_lock_timeout(&error) && tries < 3 && self.free_lock()? {
+                        continue;
+                    }
                     error
                 }
             };
@@ -361,6 +364,19 @@ impl Session {
                 return Err(error);
             }
         }
+    }
+
+    /// Ends the session of whoever stands still with the lock. Whether there was one.
+    fn free_lock(&mut self) -> Result<bool> {
+        let limit = self.options.idle_in_transaction.as_millis() as i64;
+        let freed = match self.ask(Sql::HeadFree, &[&limit])?.first() {
+            Some(row) => row.try_get(0).or_store()?,
+            None => false,
+        };
+        if freed {
+            tracing::warn!("A session that stood still with the lock of the store was ended.");
+        }
+        Ok(freed)
     }
 
     fn try_begin(&mut self, kind: Kind, tries: u32) -> Result<(), Behind> {

@@ -26,6 +26,7 @@ statements! {
     HeadAlive = "head/alive",
     HeadRevive = "head/revive",
     HeadClock = "head/clock",
+    HeadFree = "head/free",
     LogAfter = "log/after",
     LogNewest = "log/newest",
     LogLast = "log/last",

@@ -34,6 +34,10 @@ pub(super) enum NameWrite {
 pub(crate) struct Gathered {
     /// In order of their numbers.
     pub(super) new_jobs: Vec<(Seq, JobRow)>,
+    /// How many of them are on their way already.
+    pub(super) copied: usize,
+    /// Bytes of the payloads of the others.
+    pub(super) to_copy: usize,
     /// Numbers of the first `indexed` of them by id; made when somebody asks.
     ids: HashMap<JobId, Seq>,
     indexed: usize,

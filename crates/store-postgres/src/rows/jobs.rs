@@ -88,7 +88,9 @@ impl JobRows for PgRows {
     }
 
     fn insert_job(&mut self, seq: Seq, row: &JobRow) -> Result<()> {
-        self.gathered.new_jobs.push((seq, row.clone()));
+        if let Some(piece) = self.gathered.add_job(seq, row)? {
+            self.copy_meanwhile(piece)?;
+        }
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! From gathered writes to statements: one for each table and kind of write, all sent without waiting.
 
+use bytes::Bytes;
 use serde::Serialize;
-use tidegate_core::ids::{ConnectorName, TenantId};
+use tidegate_core::ids::{ConnectorName, Seq, TenantId};
 use tidegate_core::job::State;
 use tidegate_core::payload::Payload;
 use tidegate_core::registry::Outcome;
@@ -24,6 +25,10 @@ const BYTES: usize = 16 << 20;
 /// Rows from which on they are copied, which takes one more round trip and less work of the server for each.
 pub(crate) const COPY_FROM: usize = 100;
 
+/// New jobs, and bytes of their payloads, that are copied while the machine goes on with the next ones.
+const PIECE_ROWS: usize = 128;
+const PIECE_BYTES: usize = 1 << 20;
+
 pub(super) type Requests<'a> = Vec<Request<'a, ()>>;
 
 macro_rules! send {
@@ -34,6 +39,18 @@ macro_rules! send {
 pub(super) use send;
 
 impl Gathered {
+    /// Adds a job. Those that are enough to be copied meanwhile, as the server takes them.
+    pub(super) fn add_job(&mut self, seq: Seq, row: &JobRow) -> Result<Option<Bytes>> {
+        self.to_copy += row.payload.as_str().len();
+        self.new_jobs.push((seq, row.clone()));
+        if self.new_jobs.len() - self.copied < PIECE_ROWS && self.to_copy < PIECE_BYTES {
+            return Ok(None);
+        }
+        let piece = copy::jobs(&self.new_jobs[self.copied..])?;
+        (self.copied, self.to_copy) = (self.new_jobs.len(), 0);
+        Ok(Some(piece))
+    }
+
     /// The statements that write everything.
     pub(super) fn requests<'a>(&'a self, link: &'a Link) -> Result<Requests<'a>> {
         let mut requests: Requests<'a> = vec![];
@@ -115,7 +132,7 @@ impl Gathered {
     }
 
     fn send_jobs<'a>(&'a self, link: &'a Link, requests: &mut Requests<'a>) -> Result<()> {
-        let mut rest = &self.new_jobs[..];
+        let mut rest = &self.new_jobs[self.copied..];
         while !rest.is_empty() {
             let mut bytes = 0;
             let fits = |(_, job): &&(_, JobRow)| {

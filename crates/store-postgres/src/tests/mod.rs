@@ -1,6 +1,7 @@
 //! Tests on a real server.
 
 mod ahead;
+mod copied;
 mod follow;
 mod groups;
 mod health;

@@ -98,6 +98,21 @@ async fn a_process_that_stands_still_in_a_transaction_holds_up_the_others_for_tw
 }
 
 #[tokio::test]
+async fn a_process_that_stands_still_while_it_copies_does_not_hold_up_the_others_for_ever() {
+    let f = Fixture::new().await;
+    let stopped = f.user().await;
+    stopped.run(&PgOptions::new().settings(false)).await;
+    stopped.run("BEGIN; SELECT FROM tidegate.head WHERE one FOR UPDATE").await;
+    // The server waits for rows that do not come: neither idle nor at the end of its time.
+    let copy = stopped.text("COPY tidegate.jobs (seq) FROM STDIN");
+    let copying = stopped.client.copy_in::<_, bytes::Bytes>(&copy).await.unwrap();
+    let second = Duration::from_secs(1);
+    let options = PgOptions::new().lock_timeout(second).idle_in_transaction(second / 2);
+    enqueue(&f.another(options).await, job("1")).await;
+    drop(copying);
+}
+
+#[tokio::test]
 async fn a_session_that_is_ended_from_outside_costs_nobody_anything() {
     let f = Fixture::new().await;
     enqueue(&f.store, job("1")).await;
