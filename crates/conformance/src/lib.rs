@@ -270,6 +270,7 @@ macro_rules! suite {
             letters {
                 recovering_twice_yields_one_job,
                 a_recovered_job_starts_afresh_and_knows_its_origin,
+                a_letter_and_the_job_in_its_place_name_each_other,
                 only_dead_letters_are_recovered,
                 a_letter_is_resolved_once,
                 what_is_not_dead_cannot_be_resolved,

@@ -67,3 +67,30 @@ fn letters_are_counted_recovered_and_resolved_by_cause() {
     let wrong = place.run(&["dead", "ls", "--cause", "nonsense"]);
     assert!(wrong.code == 2 && wrong.err.contains("16 hexadecimal digits"), "{}", wrong.err);
 }
+
+#[test]
+fn why_of_a_letter_names_the_job_in_its_place_and_the_other_way() {
+    let place = Place::default();
+    dead(&place, 1);
+    let letter =
+        place.run(&["dead", "ls", "--json"]).ok().json()["letters"][0]["id"].as_str().unwrap().to_owned();
+    let done = place.run(&["dead", "recover", &letter, "--json"]).ok().json();
+    let new = done["letters"][0]["reply"]["as"].as_str().unwrap().to_owned();
+    let check = |said: String, value: serde_json::Value, id: &str| {
+        if id == letter {
+            assert!(said.contains(&format!("{new} took its place.")), "{said}");
+            assert_eq!(value["letter"]["recovered_as"], new.as_str());
+        } else {
+            assert!(said.contains(&format!("It took the place of dead letter {letter}.")), "{said}");
+            assert_eq!(value["recovered_from"], letter.as_str());
+        }
+    };
+    for id in [&letter, &new] {
+        check(place.run(&["why", id]).ok().out, place.run(&["why", id, "--json"]).ok().json(), id);
+    }
+    let serving = Serving::start(&place, &[]);
+    for id in [&letter, &new] {
+        let (text, json) = (serving.run(&place, &["why", id]), serving.run(&place, &["why", id, "--json"]));
+        check(text.ok().out, json.ok().json(), id);
+    }
+}

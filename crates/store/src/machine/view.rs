@@ -216,6 +216,7 @@ impl<R: Rows> Machine<R> {
             expected_start,
             attempt: job.attempt,
             max_attempts,
+            recovered_from: job.recovered_from,
         })
     }
 
