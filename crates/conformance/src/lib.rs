@@ -193,6 +193,9 @@ macro_rules! suite {
                 why_names_what_is_ahead_and_what_is_next,
                 why_names_a_suspect,
                 why_names_who_runs_it_and_every_end,
+                why_says_that_no_worker_serves_the_queue,
+                why_does_not_guess_who_serves_a_queue,
+                only_what_could_run_waits_for_a_worker,
             }
             feed {
                 a_follower_hears_the_life_of_a_job,

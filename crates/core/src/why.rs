@@ -136,6 +136,8 @@ pub struct Why {
     pub max_attempts: u32,
     /// The dead letter whose place it took, if it was recovered.
     pub recovered_from: Option<JobId>,
+    /// It could run, and no worker serves its queue. False where that is not known.
+    pub unserved: bool,
 }
 
 impl Why {
@@ -144,7 +146,17 @@ impl Why {
         let origin = self.recovered_from;
         let origin =
             origin.map_or(String::new(), |dead| format!(" It took the place of dead letter {dead}."));
-        self.standing(now) + &origin
+        let unserved = if self.unserved { self.nobody() } else { String::new() };
+        self.standing(now) + &unserved + &origin
+    }
+
+    /// That nobody serves its queue, and what to do.
+    fn nobody(&self) -> String {
+        let queue = &self.queue;
+        format!(
+            " No worker serves queue {queue}: start one with `tidegate work --queue {queue} --exec COMMAND`, or a program that \
+             handles its kind."
+        )
     }
 
     /// Where it stands, whatever it came from.
@@ -353,7 +365,8 @@ mod tests {
     fn explained(cause: Cause, expected_start: Option<Timestamp>) -> Why {
         let queue = QueueName::new("billing").unwrap();
         let (priority, recovered_from) = (Priority::Medium, None);
-        Why { cause, queue, priority, expected_start, attempt: 2, max_attempts: 6, recovered_from }
+        let (attempt, max_attempts, unserved) = (2, 6, false);
+        Why { cause, queue, priority, expected_start, attempt, max_attempts, recovered_from, unserved }
     }
 
     #[test]
@@ -403,6 +416,16 @@ mod tests {
         let new = Why { recovered_from: Some(id(6)), ..explained(Cause::Delayed, None) };
         let expected = format!("Delayed; starts later. It took the place of dead letter {}.", id(6));
         assert_eq!(new.sentence(NOW), expected);
+    }
+
+    #[test]
+    fn where_nobody_serves_the_queue_it_says_what_to_do() {
+        let why = Why { unserved: true, ..explained(Cause::Next, None) };
+        assert_eq!(
+            why.sentence(NOW),
+            "Ready: next in line of queue billing; starts when a worker is free. No worker serves queue billing: start one \
+             with `tidegate work --queue billing --exec COMMAND`, or a program that handles its kind."
+        );
     }
 
     #[test]

@@ -35,6 +35,9 @@ pub struct Why {
     /// The dead letter whose place it took, if it was recovered.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub recovered_from: Option<JobId>,
+    /// It could run, and no worker serves its queue. False where that is not known.
+    #[serde(default)]
+    pub unserved: bool,
     /// The server's time.
     pub now: Time,
 }
@@ -167,6 +170,7 @@ impl Why {
             attempt: why.attempt,
             max_attempts: why.max_attempts,
             recovered_from: why.recovered_from,
+            unserved: why.unserved,
             now: Time(now),
         }
     }
@@ -183,6 +187,7 @@ impl TryFrom<Why> for why::Why {
             attempt: why.attempt,
             max_attempts: why.max_attempts,
             recovered_from: why.recovered_from,
+            unserved: why.unserved,
         })
     }
 }
