@@ -272,23 +272,10 @@ impl Hub {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::time::Timestamp;
     use tidegate_store::MemoryStore;
-    use tidegate_store::feed::{Happened, Here, JobEvent};
+    use tidegate_store::feed::JobEvent;
 
     use super::*;
-
-    fn ended(n: u128) -> JobEvent {
-        JobEvent {
-            at: Timestamp(0),
-            id: JobId::from_uuid(uuid::Uuid::from_u128(n)),
-            queue: "q".parse().unwrap(),
-            kind: "k".parse().unwrap(),
-            tenant: None,
-            here: Here(true),
-            what: Happened::Completed,
-        }
-    }
 
     fn hub() -> Arc<Hub> {
         Hub::new(Arc::new(MemoryStore::new()), Arc::default(), 200_000)
@@ -297,7 +284,7 @@ mod tests {
     /// Streams enough for the longest pause, which has begun.
     async fn paused_streams(hub: &Arc<Hub>) -> Vec<Listening> {
         let mut streams: Vec<Listening> = (0..1_000).map(|_| hub.listen(&Filter::default())).collect();
-        hub.feed().publish(1, vec![ended(1)]);
+        hub.feed().publish(1, vec![JobEvent::sample(1)]);
         for stream in &mut streams {
             stream.recv().await.unwrap();
         }
@@ -312,8 +299,8 @@ mod tests {
         let told = Instant::now();
         // The hub rests by now, until the streams may be told again.
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let mut ending = hub.wait_for(ended(2).id);
-        hub.feed().publish(2, vec![ended(2)]);
+        let mut ending = hub.wait_for(JobEvent::sample(2).id);
+        hub.feed().publish(2, vec![JobEvent::sample(2)]);
         ending.heard().await;
         assert!(told.elapsed() < LONGEST_PAUSE, "at once");
         drop(ending);
@@ -329,12 +316,12 @@ mod tests {
         let mut streams = paused_streams(&hub).await;
         for commit in 2..=4 {
             tokio::time::sleep(Duration::from_millis(10)).await;
-            hub.feed().publish(commit, vec![ended(commit.into())]);
+            hub.feed().publish(commit.into(), vec![JobEvent::sample(commit)]);
         }
         let piece = streams[0].recv().await.unwrap();
         assert_eq!((piece.gap, piece.after(None).1), (false, 3));
         for commit in 5..=70 {
-            hub.feed().publish(commit, (0..1_000).map(ended).collect());
+            hub.feed().publish(commit, (0..1_000).map(JobEvent::sample).collect());
         }
         let piece = streams[0].recv().await.unwrap();
         assert!(piece.gap, "more than the store keeps");

@@ -48,6 +48,23 @@ pub struct JobEvent {
     pub what: Happened,
 }
 
+impl JobEvent {
+    /// The completion of the job with this number at this time: what tests of followers are told.
+    #[doc(hidden)]
+    pub fn sample(n: u32) -> Self {
+        const VALID: &str = "a letter is a name";
+        Self {
+            at: Timestamp(n.into()),
+            id: JobId::from_parts(0, n.into()),
+            queue: QueueName::new("q").expect(VALID),
+            kind: KindName::new("k").expect(VALID),
+            tenant: None,
+            here: Here(true),
+            what: Happened::Completed,
+        }
+    }
+}
+
 /// Whether something happened in this process. No part of what happened: events that differ in it alone are equal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Here(pub bool);
@@ -344,18 +361,6 @@ impl Subscription {
 mod tests {
     use super::*;
 
-    fn event(n: i64) -> JobEvent {
-        JobEvent {
-            at: Timestamp(n),
-            id: JobId::from_uuid(uuid::Uuid::from_u128(n as u128)),
-            queue: "q".parse().unwrap(),
-            kind: "k".parse().unwrap(),
-            tenant: None,
-            here: Here(true),
-            what: Happened::Completed,
-        }
-    }
-
     fn times(delivery: &Delivery) -> Vec<i64> {
         match delivery {
             Delivery::Events(events) => events.iter().map(|(_, e)| e.at.0).collect(),
@@ -367,11 +372,11 @@ mod tests {
     async fn a_follower_that_comes_back_misses_nothing_that_is_kept() {
         let feed = Feed::with_capacity(7, 0, 10);
         let mut first = feed.subscribe(None);
-        feed.publish(1, vec![event(1), event(2)]);
+        feed.publish(1, vec![JobEvent::sample(1), JobEvent::sample(2)]);
         let Delivery::Events(seen) = first.next().await else { panic!("events") };
         let last: EventId = seen[0].0.to_string().parse().unwrap();
         drop(first);
-        feed.publish(2, vec![event(3)]);
+        feed.publish(2, vec![JobEvent::sample(3)]);
         let mut again = feed.subscribe(Some(last));
         assert_eq!(times(&again.next().await), [2, 3]);
         assert_eq!(again.ready(), None);
@@ -381,9 +386,9 @@ mod tests {
     async fn a_gap_is_announced_and_the_rest_follows() {
         let feed = Feed::with_capacity(7, 0, 2);
         let mut slow = feed.subscribe(None);
-        feed.publish(1, vec![event(0)]);
+        feed.publish(1, vec![JobEvent::sample(0)]);
         assert_eq!(times(&slow.next().await), [0]);
-        feed.publish(2, (1..=5).map(event).collect());
+        feed.publish(2, (1..=5).map(JobEvent::sample).collect());
         assert_eq!(times(&slow.next().await), [-1]);
         assert_eq!(times(&slow.next().await), [4, 5]);
         let stranger = EventId { origin: 8, commit: 1, place: 0 };
@@ -391,7 +396,7 @@ mod tests {
         assert_eq!(times(&other.next().await), [-1], "numbers of another origin say nothing");
         feed.skip_to(9);
         assert_eq!(times(&slow.next().await), [-1]);
-        feed.publish(10, vec![event(6)]);
+        feed.publish(10, vec![JobEvent::sample(6)]);
         assert_eq!(times(&slow.next().await), [6]);
     }
 
@@ -399,11 +404,11 @@ mod tests {
     async fn numbers_that_go_back_are_a_gap() {
         let feed = Feed::new(1, 0);
         let mut follower = feed.subscribe(None);
-        feed.publish(9, vec![event(1)]);
+        feed.publish(9, vec![JobEvent::sample(1)]);
         assert_eq!(times(&follower.next().await), [1]);
         feed.skip_to(5);
         assert_eq!(times(&follower.next().await), [-1]);
-        feed.publish(6, vec![event(2)]);
+        feed.publish(6, vec![JobEvent::sample(2)]);
         assert_eq!(times(&follower.next().await), [2]);
     }
 
@@ -412,7 +417,7 @@ mod tests {
         let feed = Feed::new(1, 0);
         let mut follower = feed.subscribe(None);
         feed.skip_to(5);
-        feed.publish(6, vec![event(1)]);
+        feed.publish(6, vec![JobEvent::sample(1)]);
         assert_eq!(times(&follower.next().await), [1]);
     }
 
@@ -424,7 +429,7 @@ mod tests {
         assert!(feed.watched());
         let waiting = tokio::spawn(async move { times(&follower.next().await) });
         tokio::task::yield_now().await;
-        feed.publish(1, vec![event(1)]);
+        feed.publish(1, vec![JobEvent::sample(1)]);
         assert_eq!(waiting.await.unwrap(), [1]);
         assert!(feed.watched(), "it may come back");
     }
