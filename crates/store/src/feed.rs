@@ -211,6 +211,8 @@ pub struct Feed {
 struct Inner {
     kept: Mutex<Kept>,
     latest: watch::Sender<EventId>,
+    /// The newest commit with which a job ended, or after which some may have.
+    ended: watch::Sender<EventId>,
     meter: Meter,
 }
 
@@ -237,8 +239,8 @@ impl Feed {
         let start = EventId { origin, commit, place: u32::MAX };
         let events = VecDeque::new();
         let kept = Kept { events, capacity: capacity.max(1), last: start, dropped: start, left: None };
-        let (kept, latest) = (Mutex::new(kept), watch::Sender::new(start));
-        Self { inner: Arc::new(Inner { kept, latest, meter: Meter::default() }) }
+        let (latest, ended) = (watch::Sender::new(start), watch::Sender::new(start));
+        Self { inner: Arc::new(Inner { kept: Mutex::new(kept), latest, ended, meter: Meter::default() }) }
     }
 
     /// What this process did, counted.
@@ -257,6 +259,7 @@ impl Feed {
         if events.is_empty() {
             return;
         }
+        let ends = events.iter().any(|event| event.what.is_end());
         let last = {
             let mut kept = self.kept();
             let origin = kept.last.origin;
@@ -274,6 +277,9 @@ impl Feed {
             kept.last
         };
         self.inner.latest.send_replace(last);
+        if ends {
+            self.inner.ended.send_replace(last);
+        }
     }
 
     /// Commits up to this one were not turned into events: followers are told of a gap.
@@ -286,19 +292,25 @@ impl Feed {
             kept.last
         };
         self.inner.latest.send_replace(last);
+        self.inner.ended.send_replace(last);
+    }
+
+    /// The newest event, kept or not.
+    pub fn newest(&self) -> EventId {
+        self.kept().last
     }
 
     /// Follows from after this event, or from now on.
     pub fn subscribe(&self, after: Option<EventId>) -> Subscription {
         // Registered before looking: an event between the two is not missed.
-        let latest = self.inner.latest.subscribe();
+        let (latest, ended) = (self.inner.latest.subscribe(), self.inner.ended.subscribe());
         let last = self.kept().last;
         let (seen, gap) = match after {
             None => (last, false),
             Some(id) if id.origin == last.origin && id <= last => (id, false),
             Some(_) => (last, true),
         };
-        Subscription { feed: self.clone(), latest, seen, gap, fresh: after.is_none() }
+        Subscription { feed: self.clone(), latest, ended, seen, gap, fresh: after.is_none() }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -311,6 +323,7 @@ impl Feed {
 pub struct Subscription {
     feed: Feed,
     latest: watch::Receiver<EventId>,
+    ended: watch::Receiver<EventId>,
     seen: EventId,
     gap: bool,
     /// Asked for what comes from now on and has got nothing yet: what came before is no gap.
@@ -333,6 +346,19 @@ impl Subscription {
             }
             // The feed is held by this subscription, so its sender lives.
             let _ = self.latest.changed().await;
+        }
+    }
+
+    /// Waits until what comes next has the end of a job in it, or may have. Commits without one do not wake who waits. Safe to drop and
+    /// call again.
+    pub async fn ended(&mut self) {
+        loop {
+            let ended = *self.ended.borrow_and_update();
+            // Numbers that go back are a gap, and so is what is gone: whoever waits for an end must look.
+            if ended > self.seen || self.seen > self.feed.newest() {
+                return;
+            }
+            let _ = self.ended.changed().await;
         }
     }
 
@@ -359,6 +385,8 @@ impl Subscription {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
 
     fn times(delivery: &Delivery) -> Vec<i64> {
@@ -419,6 +447,32 @@ mod tests {
         feed.skip_to(5);
         feed.publish(6, vec![JobEvent::sample(1)]);
         assert_eq!(times(&follower.next().await), [1]);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_an_end_is_not_woken_by_other_commits() {
+        let feed = Feed::new(1, 0);
+        let mut follower = feed.subscribe(None);
+        let mut woken = end_came(&mut follower);
+        assert!(!woken());
+        feed.publish(1, vec![JobEvent { what: Happened::Released, ..JobEvent::sample(1) }]);
+        assert!(!woken(), "nothing has ended");
+        feed.publish(2, vec![JobEvent::sample(2)]);
+        assert!(woken());
+        drop(woken);
+        assert_eq!(times(&follower.next().await), [1, 2], "what came before is there as well");
+        assert!(!end_came(&mut follower)(), "it was seen");
+        feed.skip_to(7);
+        assert!(end_came(&mut follower)(), "in a gap something may have ended");
+        assert_eq!(times(&follower.next().await), [-1]);
+        feed.skip_to(5);
+        assert!(end_came(&mut follower)(), "numbers went back");
+    }
+
+    /// Looks whether the end that is waited for has come.
+    fn end_came(follower: &mut Subscription) -> impl FnMut() -> bool {
+        let mut waiting = Box::pin(follower.ended());
+        move || waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[tokio::test]
