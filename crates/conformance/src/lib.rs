@@ -193,6 +193,9 @@ macro_rules! suite {
                 why_names_what_is_ahead_and_what_is_next,
                 why_names_a_suspect,
                 why_names_who_runs_it_and_every_end,
+                why_says_that_no_worker_serves_the_queue,
+                why_does_not_guess_who_serves_a_queue,
+                only_what_could_run_waits_for_a_worker,
             }
             feed {
                 a_follower_hears_the_life_of_a_job,
@@ -270,6 +273,7 @@ macro_rules! suite {
             letters {
                 recovering_twice_yields_one_job,
                 a_recovered_job_starts_afresh_and_knows_its_origin,
+                a_letter_and_the_job_in_its_place_name_each_other,
                 only_dead_letters_are_recovered,
                 a_letter_is_resolved_once,
                 what_is_not_dead_cannot_be_resolved,

@@ -184,7 +184,7 @@ codes! {
     KIND_MANAGED = "TG4030", State, "the kind is described by the registry's document",
         "change the document and apply it with `tidegate registry apply FILE`";
     STORE_OWNED = "TG5001", Unreachable, "another process owns this store",
-        "stop that process first, or ask inside it (`tide.why(id)`, `tide.store().queues(now)`); `tidegate backup` works beside it";
+        "stop that process first, or ask inside it (`tide.why(id)`, `tide.store().queues(now)`); to share the directory among programs, let `tidegate serve` own it and give them `--store http://127.0.0.1:7433`; `tidegate backup` works beside it";
     STORE_FULL = "TG5002", Unreachable, "the disk is full; nothing was stored",
         "free some space; Tidegate goes on by itself";
     STORE_FAILED = "TG5003", Unreachable, "the store did not answer",

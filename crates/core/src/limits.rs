@@ -147,3 +147,5 @@ pub const MAX_SCHEMA_STEPS: u32 = 1_000_000;
 pub const MAX_MISFITS: usize = 8;
 /// Kinds that begin with this are the program's own.
 pub const RESERVED_KINDS: &str = "tidegate.";
+/// Queues that a worker names when it announces itself; it may serve more.
+pub const MAX_QUEUES_SHOWN: usize = 100;

@@ -134,11 +134,33 @@ pub struct Why {
     pub attempt: u32,
     /// Attempts it has in all.
     pub max_attempts: u32,
+    /// The dead letter whose place it took, if it was recovered.
+    pub recovered_from: Option<JobId>,
+    /// It could run, and no worker serves its queue. False where that is not known.
+    pub unserved: bool,
 }
 
 impl Why {
     /// The explanation for people, seen at `now`.
     pub fn sentence(&self, now: Timestamp) -> String {
+        let origin = self.recovered_from;
+        let origin =
+            origin.map_or(String::new(), |dead| format!(" It took the place of dead letter {dead}."));
+        let unserved = if self.unserved { self.nobody() } else { String::new() };
+        self.standing(now) + &unserved + &origin
+    }
+
+    /// That nobody serves its queue, and what to do.
+    fn nobody(&self) -> String {
+        let queue = &self.queue;
+        format!(
+            " No worker serves queue {queue}: start one with `tidegate work --queue {queue} --exec COMMAND`, or a program that \
+             handles its kind."
+        )
+    }
+
+    /// Where it stands, whatever it came from.
+    fn standing(&self, now: Timestamp) -> String {
         let queue = &self.queue;
         let next =
             self.expected_start.map_or(String::new(), |t| format!(" Expected start {}.", when(t, now)));
@@ -266,14 +288,15 @@ impl Why {
                 format!("Cancelled {}{note}.", when(*at, now))
             }
             Cause::Dead { at, letter } => format!(
-                "Dead because {}: {}: {}. Died {}, attempt {} of {}; review: {}.",
+                "Dead because {}: {}: {}. Died {}, attempt {} of {}; review: {}.{}",
                 letter.reason.sentence(),
                 letter.code,
                 one_line(&letter.message),
                 when(*at, now),
                 self.attempt,
                 self.max_attempts,
-                letter.review.as_str().replace('_', " ")
+                letter.review.as_str().replace('_', " "),
+                letter.recovered_as.map_or(String::new(), |id| format!(" {id} took its place."))
             ),
         }
     }
@@ -336,9 +359,14 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_763_000_000_000);
 
     fn why(cause: Cause, expected_start: Option<Timestamp>) -> String {
+        explained(cause, expected_start).sentence(NOW)
+    }
+
+    fn explained(cause: Cause, expected_start: Option<Timestamp>) -> Why {
         let queue = QueueName::new("billing").unwrap();
-        Why { cause, queue, priority: Priority::Medium, expected_start, attempt: 2, max_attempts: 6 }
-            .sentence(NOW)
+        let (priority, recovered_from) = (Priority::Medium, None);
+        let (attempt, max_attempts, unserved) = (2, 6, false);
+        Why { cause, queue, priority, expected_start, attempt, max_attempts, recovered_from, unserved }
     }
 
     #[test]
@@ -374,6 +402,30 @@ mod tests {
         ] {
             assert_eq!(text, expected);
         }
+    }
+
+    #[test]
+    fn a_letter_names_who_took_its_place_and_that_job_names_the_letter() {
+        let id = |n| JobId::from_uuid(uuid::Uuid::from_u128(n));
+        let category = crate::failure::Category::InvalidInput;
+        let mut letter = DeadLetter::new(category, crate::retry::DeadReason::Permanent, "E", "no address");
+        let dead = |letter: &DeadLetter| why(Cause::Dead { at: NOW, letter: letter.clone() }, None);
+        assert!(dead(&letter).ends_with("; review: pending review."), "{}", dead(&letter));
+        letter.recovered_as = Some(id(7));
+        assert!(dead(&letter).ends_with(&format!(" {} took its place.", id(7))), "{}", dead(&letter));
+        let new = Why { recovered_from: Some(id(6)), ..explained(Cause::Delayed, None) };
+        let expected = format!("Delayed; starts later. It took the place of dead letter {}.", id(6));
+        assert_eq!(new.sentence(NOW), expected);
+    }
+
+    #[test]
+    fn where_nobody_serves_the_queue_it_says_what_to_do() {
+        let why = Why { unserved: true, ..explained(Cause::Next, None) };
+        assert_eq!(
+            why.sentence(NOW),
+            "Ready: next in line of queue billing; starts when a worker is free. No worker serves queue billing: start one \
+             with `tidegate work --queue billing --exec COMMAND`, or a program that handles its kind."
+        );
     }
 
     #[test]

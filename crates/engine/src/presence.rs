@@ -40,8 +40,6 @@ pub const EVERY: Duration = Duration::from_secs(5);
 pub const LASTS_MS: i64 = 15_000;
 /// How long an order waits for its worker to read it.
 const ORDER_LASTS_MS: i64 = 60_000;
-/// Queues named in a record; a worker may serve more.
-const QUEUES_SHOWN: usize = 100;
 
 /// What a process says of itself.
 ///
@@ -100,7 +98,7 @@ impl Presence {
 
     /// The queues it serves, as many as are shown.
     pub(crate) fn serves<T: ToString>(&mut self, queues: &[T]) {
-        self.queues = queues.iter().take(QUEUES_SHOWN).map(T::to_string).collect();
+        self.queues = queues.iter().take(limits::MAX_QUEUES_SHOWN).map(T::to_string).collect();
     }
 }
 

@@ -217,21 +217,10 @@ impl Audience {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::time::Timestamp;
-    use tidegate_store::feed::Happened;
-
     use super::*;
 
     fn event(n: u32, tenant: &str) -> (EventId, SharedEvent) {
-        let event = JobEvent {
-            at: Timestamp(0),
-            id: JobId::from_uuid(uuid::Uuid::from_u128(n.into())),
-            queue: "q".parse().unwrap(),
-            kind: "k".parse().unwrap(),
-            tenant: Some(tenant.parse().unwrap()),
-            here: tidegate_store::feed::Here(true),
-            what: Happened::Completed,
-        };
+        let event = JobEvent { tenant: Some(tenant.parse().unwrap()), ..JobEvent::sample(n) };
         (EventId { origin: 1, commit: 1, place: n }, event.into())
     }
 

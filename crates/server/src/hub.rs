@@ -3,8 +3,8 @@
 //!
 //! The hub alone follows the store's feed. Streams with the same filter share what is written for them, and a stream is
 //! not woken for events that are not for it. All streams together are written to a bounded number of times per second, and
-//! until then what happens is left in the store's buffer, unless somebody waits for a job: a thousand followers must not take
-//! the machine from the engine. When more happens than so many streams can be told, they get the newest and are told of a gap.
+//! until then what happens is left in the store's buffer, unless a job ends while somebody waits for one: a thousand followers must
+//! not take the machine from the engine. When more happens than so many streams can be told, they get the newest and are told of a gap.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,8 +35,8 @@ pub(crate) struct Hub {
     /// Events per second over all streams.
     events_per_second: u32,
     state: Mutex<State>,
-    /// Somebody began to wait for a job.
-    awaited: Notify,
+    /// Somebody began to wait for a job, or to listen.
+    joined: Notify,
 }
 
 #[derive(Default)]
@@ -121,7 +121,7 @@ impl Drop for Ending {
 
 impl Hub {
     pub(crate) fn new(store: Arc<dyn Store>, tasks: Arc<Tasks>, events_per_second: u32) -> Arc<Self> {
-        Arc::new(Self { store, tasks, events_per_second, state: Mutex::default(), awaited: Notify::new() })
+        Arc::new(Self { store, tasks, events_per_second, state: Mutex::default(), joined: Notify::new() })
     }
 
     pub(crate) fn feed(&self) -> &Feed {
@@ -142,7 +142,15 @@ impl Hub {
 
     /// Listens to what happens from now on.
     pub(crate) fn listen(self: &Arc<Self>, filter: &Filter) -> Listening {
-        let pieces = self.state().audience.join(filter);
+        let newest = self.feed().newest();
+        let mut state = self.state();
+        if state.audience.streams() == 0 {
+            // What the hub has not read for want of listeners is for nobody.
+            state.told = Some(newest);
+        }
+        let pieces = state.audience.join(filter);
+        drop(state);
+        self.joined.notify_one();
         Listening { hub: self.clone(), filter: filter.clone(), pieces }
     }
 
@@ -164,7 +172,7 @@ impl Hub {
         let token = state.tokens;
         state.waiting.entry(job).or_default().push((token, tell));
         drop(state);
-        self.awaited.notify_one();
+        self.joined.notify_one();
         Ending { hub: self.clone(), job, token, told }
     }
 
@@ -173,7 +181,7 @@ impl Hub {
         let mut pending = Pending { events: VecDeque::new(), gap: false, not_before: now, told_at: now };
         let mut lonely_since: Option<Instant> = None;
         loop {
-            self.rest(pending.not_before).await;
+            self.rest(&mut feed, pending.not_before).await;
             let due = !pending.events.is_empty() || pending.gap;
             let delivery = tokio::select! {
                 biased;
@@ -199,12 +207,20 @@ impl Hub {
         }
     }
 
-    /// Lets events gather until the streams may be told, for as long as nobody waits for a job.
-    async fn rest(&self, not_before: Instant) {
-        if self.state().waiting.is_empty() {
+    /// Lets events gather until the streams may be told, or until a job ends while somebody waits for one. Where nobody listens, only the
+    /// ends are for somebody.
+    async fn rest(&self, feed: &mut Subscription, not_before: Instant) {
+        let begun = Instant::now();
+        loop {
+            let (waits, listens) = {
+                let state = self.state();
+                (!state.waiting.is_empty(), state.audience.streams() > 0)
+            };
+            let until = if waits && !listens { begun + LINGER } else { not_before.max(begun + BREATH.1) };
             tokio::select! {
-                () = tokio::time::sleep_until(not_before.max(Instant::now() + BREATH.1)) => {}
-                () = self.awaited.notified() => {}
+                () = tokio::time::sleep_until(until) => return,
+                () = feed.ended(), if waits => return,
+                () = self.joined.notified() => {}
             }
         }
     }
@@ -226,7 +242,8 @@ impl Hub {
             Delivery::Gap => {
                 // Whoever waits looks again: the sender of each is dropped.
                 state.waiting.clear();
-                pending.gap = true;
+                state.told = None;
+                pending.gap = state.audience.streams() > 0;
                 return;
             }
             Delivery::Events(events) => events,
@@ -242,7 +259,8 @@ impl Hub {
             state.told = events.last().map(|(id, _)| *id).or(state.told);
             return;
         }
-        pending.events.extend(events);
+        let told = state.told;
+        pending.events.extend(events.into_iter().filter(|(id, _)| told.is_none_or(|told| *id > told)));
         if pending.events.len() > EVENTS_KEPT {
             pending.events.drain(..pending.events.len() - EVENTS_KEPT);
             pending.gap = true;
@@ -272,23 +290,10 @@ impl Hub {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::time::Timestamp;
     use tidegate_store::MemoryStore;
-    use tidegate_store::feed::{Happened, Here, JobEvent};
+    use tidegate_store::feed::{Happened, JobEvent};
 
     use super::*;
-
-    fn ended(n: u128) -> JobEvent {
-        JobEvent {
-            at: Timestamp(0),
-            id: JobId::from_uuid(uuid::Uuid::from_u128(n)),
-            queue: "q".parse().unwrap(),
-            kind: "k".parse().unwrap(),
-            tenant: None,
-            here: Here(true),
-            what: Happened::Completed,
-        }
-    }
 
     fn hub() -> Arc<Hub> {
         Hub::new(Arc::new(MemoryStore::new()), Arc::default(), 200_000)
@@ -297,7 +302,7 @@ mod tests {
     /// Streams enough for the longest pause, which has begun.
     async fn paused_streams(hub: &Arc<Hub>) -> Vec<Listening> {
         let mut streams: Vec<Listening> = (0..1_000).map(|_| hub.listen(&Filter::default())).collect();
-        hub.feed().publish(1, vec![ended(1)]);
+        hub.feed().publish(1, vec![JobEvent::sample(1)]);
         for stream in &mut streams {
             stream.recv().await.unwrap();
         }
@@ -312,14 +317,53 @@ mod tests {
         let told = Instant::now();
         // The hub rests by now, until the streams may be told again.
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let mut ending = hub.wait_for(ended(2).id);
-        hub.feed().publish(2, vec![ended(2)]);
+        let mut ending = hub.wait_for(JobEvent::sample(2).id);
+        hub.feed().publish(2, vec![JobEvent::sample(2)]);
         ending.heard().await;
         assert!(told.elapsed() < LONGEST_PAUSE, "at once");
         drop(ending);
         let piece = streams[0].recv().await.unwrap();
         assert_eq!(piece.after(None).1, 1);
         assert!(told.elapsed() >= LONGEST_PAUSE, "when they may be told again");
+    }
+
+    fn started(n: u32) -> JobEvent {
+        let worker = "w".parse().unwrap();
+        JobEvent { what: Happened::Started { worker, attempt: 1 }, ..JobEvent::sample(n) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_a_job_is_not_told_of_commits_that_end_none() {
+        let hub = hub();
+        let _following = hub.follow();
+        let mut ending = hub.wait_for(JobEvent::sample(9).id);
+        for commit in 1..=10 {
+            hub.feed().publish(commit.into(), vec![started(commit)]);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(hub.told(), None, "the hub has read nothing");
+        hub.feed().publish(11, vec![JobEvent::sample(8)]);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert_eq!(hub.told().map(|id| id.commit), Some(11), "a job ended, though another one");
+        let asked = Instant::now();
+        hub.feed().publish(12, vec![JobEvent::sample(9)]);
+        ending.heard().await;
+        assert_eq!(asked.elapsed(), Duration::ZERO, "at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_begins_to_listen_hears_what_happens_from_then_on() {
+        let hub = hub();
+        let _following = hub.follow();
+        let _ending = hub.wait_for(JobEvent::sample(9).id);
+        for commit in 1..=10 {
+            hub.feed().publish(commit.into(), vec![started(commit)]);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let mut stream = hub.listen(&Filter::default());
+        hub.feed().publish(11, vec![started(11)]);
+        let piece = stream.recv().await.unwrap();
+        assert_eq!((piece.gap, piece.after(None).1), (false, 1), "the hub had not read the others");
     }
 
     #[tokio::test(start_paused = true)]
@@ -329,12 +373,12 @@ mod tests {
         let mut streams = paused_streams(&hub).await;
         for commit in 2..=4 {
             tokio::time::sleep(Duration::from_millis(10)).await;
-            hub.feed().publish(commit, vec![ended(commit.into())]);
+            hub.feed().publish(commit.into(), vec![JobEvent::sample(commit)]);
         }
         let piece = streams[0].recv().await.unwrap();
         assert_eq!((piece.gap, piece.after(None).1), (false, 3));
         for commit in 5..=70 {
-            hub.feed().publish(commit, (0..1_000).map(ended).collect());
+            hub.feed().publish(commit, (0..1_000).map(JobEvent::sample).collect());
         }
         let piece = streams[0].recv().await.unwrap();
         assert!(piece.gap, "more than the store keeps");

@@ -17,6 +17,7 @@ use tidegate_store::params::{
     ScheduleView, Settle, Settled, Shelf, TickQuery, Ticket, Totals,
 };
 use tidegate_store::rows::READ_TOGETHER;
+use tidegate_store::served;
 use tidegate_store::{
     Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
 };
@@ -142,7 +143,8 @@ impl Jobs for PgStore {
     }
 
     async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
-        self.run(Traits::read(1).finds([id]), move |m| m.why(id, now)).await
+        let why = self.run(Traits::read(1).finds([id]), move |m| m.why(id, now)).await?;
+        Ok(served::confirmed(self, why, now).await)
     }
 }
 

@@ -17,6 +17,7 @@ use tidegate_store::params::{
     ScheduleView, Settle, Settled, Shelf, Stood, TickQuery, Ticket, Totals,
 };
 use tidegate_store::rows::READ_TOGETHER;
+use tidegate_store::served;
 use tidegate_store::{
     Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
 };
@@ -127,7 +128,8 @@ impl Jobs for SqliteStore {
     }
 
     async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
-        self.run(Traits::read(), move |m| m.why(id, now)).await
+        let why = self.run(Traits::read(), move |m| m.why(id, now)).await?;
+        Ok(served::confirmed(self, why, now).await)
     }
 }
 

@@ -48,6 +48,23 @@ pub struct JobEvent {
     pub what: Happened,
 }
 
+impl JobEvent {
+    /// The completion of the job with this number at this time: what tests of followers are told.
+    #[doc(hidden)]
+    pub fn sample(n: u32) -> Self {
+        const VALID: &str = "a letter is a name";
+        Self {
+            at: Timestamp(n.into()),
+            id: JobId::from_parts(0, n.into()),
+            queue: QueueName::new("q").expect(VALID),
+            kind: KindName::new("k").expect(VALID),
+            tenant: None,
+            here: Here(true),
+            what: Happened::Completed,
+        }
+    }
+}
+
 /// Whether something happened in this process. No part of what happened: events that differ in it alone are equal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Here(pub bool);
@@ -194,6 +211,8 @@ pub struct Feed {
 struct Inner {
     kept: Mutex<Kept>,
     latest: watch::Sender<EventId>,
+    /// The newest commit with which a job ended, or after which some may have.
+    ended: watch::Sender<EventId>,
     meter: Meter,
 }
 
@@ -220,8 +239,8 @@ impl Feed {
         let start = EventId { origin, commit, place: u32::MAX };
         let events = VecDeque::new();
         let kept = Kept { events, capacity: capacity.max(1), last: start, dropped: start, left: None };
-        let (kept, latest) = (Mutex::new(kept), watch::Sender::new(start));
-        Self { inner: Arc::new(Inner { kept, latest, meter: Meter::default() }) }
+        let (latest, ended) = (watch::Sender::new(start), watch::Sender::new(start));
+        Self { inner: Arc::new(Inner { kept: Mutex::new(kept), latest, ended, meter: Meter::default() }) }
     }
 
     /// What this process did, counted.
@@ -240,6 +259,7 @@ impl Feed {
         if events.is_empty() {
             return;
         }
+        let ends = events.iter().any(|event| event.what.is_end());
         let last = {
             let mut kept = self.kept();
             let origin = kept.last.origin;
@@ -257,6 +277,9 @@ impl Feed {
             kept.last
         };
         self.inner.latest.send_replace(last);
+        if ends {
+            self.inner.ended.send_replace(last);
+        }
     }
 
     /// Commits up to this one were not turned into events: followers are told of a gap.
@@ -269,19 +292,25 @@ impl Feed {
             kept.last
         };
         self.inner.latest.send_replace(last);
+        self.inner.ended.send_replace(last);
+    }
+
+    /// The newest event, kept or not.
+    pub fn newest(&self) -> EventId {
+        self.kept().last
     }
 
     /// Follows from after this event, or from now on.
     pub fn subscribe(&self, after: Option<EventId>) -> Subscription {
         // Registered before looking: an event between the two is not missed.
-        let latest = self.inner.latest.subscribe();
+        let (latest, ended) = (self.inner.latest.subscribe(), self.inner.ended.subscribe());
         let last = self.kept().last;
         let (seen, gap) = match after {
             None => (last, false),
             Some(id) if id.origin == last.origin && id <= last => (id, false),
             Some(_) => (last, true),
         };
-        Subscription { feed: self.clone(), latest, seen, gap, fresh: after.is_none() }
+        Subscription { feed: self.clone(), latest, ended, seen, gap, fresh: after.is_none() }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -294,6 +323,7 @@ impl Feed {
 pub struct Subscription {
     feed: Feed,
     latest: watch::Receiver<EventId>,
+    ended: watch::Receiver<EventId>,
     seen: EventId,
     gap: bool,
     /// Asked for what comes from now on and has got nothing yet: what came before is no gap.
@@ -316,6 +346,19 @@ impl Subscription {
             }
             // The feed is held by this subscription, so its sender lives.
             let _ = self.latest.changed().await;
+        }
+    }
+
+    /// Waits until what comes next has the end of a job in it, or may have. Commits without one do not wake who waits. Safe to drop and
+    /// call again.
+    pub async fn ended(&mut self) {
+        loop {
+            let ended = *self.ended.borrow_and_update();
+            // Numbers that go back are a gap, and so is what is gone: whoever waits for an end must look.
+            if ended > self.seen || self.seen > self.feed.newest() {
+                return;
+            }
+            let _ = self.ended.changed().await;
         }
     }
 
@@ -342,19 +385,9 @@ impl Subscription {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::task::{Context, Waker};
 
-    fn event(n: i64) -> JobEvent {
-        JobEvent {
-            at: Timestamp(n),
-            id: JobId::from_uuid(uuid::Uuid::from_u128(n as u128)),
-            queue: "q".parse().unwrap(),
-            kind: "k".parse().unwrap(),
-            tenant: None,
-            here: Here(true),
-            what: Happened::Completed,
-        }
-    }
+    use super::*;
 
     fn times(delivery: &Delivery) -> Vec<i64> {
         match delivery {
@@ -367,11 +400,11 @@ mod tests {
     async fn a_follower_that_comes_back_misses_nothing_that_is_kept() {
         let feed = Feed::with_capacity(7, 0, 10);
         let mut first = feed.subscribe(None);
-        feed.publish(1, vec![event(1), event(2)]);
+        feed.publish(1, vec![JobEvent::sample(1), JobEvent::sample(2)]);
         let Delivery::Events(seen) = first.next().await else { panic!("events") };
         let last: EventId = seen[0].0.to_string().parse().unwrap();
         drop(first);
-        feed.publish(2, vec![event(3)]);
+        feed.publish(2, vec![JobEvent::sample(3)]);
         let mut again = feed.subscribe(Some(last));
         assert_eq!(times(&again.next().await), [2, 3]);
         assert_eq!(again.ready(), None);
@@ -381,9 +414,9 @@ mod tests {
     async fn a_gap_is_announced_and_the_rest_follows() {
         let feed = Feed::with_capacity(7, 0, 2);
         let mut slow = feed.subscribe(None);
-        feed.publish(1, vec![event(0)]);
+        feed.publish(1, vec![JobEvent::sample(0)]);
         assert_eq!(times(&slow.next().await), [0]);
-        feed.publish(2, (1..=5).map(event).collect());
+        feed.publish(2, (1..=5).map(JobEvent::sample).collect());
         assert_eq!(times(&slow.next().await), [-1]);
         assert_eq!(times(&slow.next().await), [4, 5]);
         let stranger = EventId { origin: 8, commit: 1, place: 0 };
@@ -391,7 +424,7 @@ mod tests {
         assert_eq!(times(&other.next().await), [-1], "numbers of another origin say nothing");
         feed.skip_to(9);
         assert_eq!(times(&slow.next().await), [-1]);
-        feed.publish(10, vec![event(6)]);
+        feed.publish(10, vec![JobEvent::sample(6)]);
         assert_eq!(times(&slow.next().await), [6]);
     }
 
@@ -399,11 +432,11 @@ mod tests {
     async fn numbers_that_go_back_are_a_gap() {
         let feed = Feed::new(1, 0);
         let mut follower = feed.subscribe(None);
-        feed.publish(9, vec![event(1)]);
+        feed.publish(9, vec![JobEvent::sample(1)]);
         assert_eq!(times(&follower.next().await), [1]);
         feed.skip_to(5);
         assert_eq!(times(&follower.next().await), [-1]);
-        feed.publish(6, vec![event(2)]);
+        feed.publish(6, vec![JobEvent::sample(2)]);
         assert_eq!(times(&follower.next().await), [2]);
     }
 
@@ -412,8 +445,34 @@ mod tests {
         let feed = Feed::new(1, 0);
         let mut follower = feed.subscribe(None);
         feed.skip_to(5);
-        feed.publish(6, vec![event(1)]);
+        feed.publish(6, vec![JobEvent::sample(1)]);
         assert_eq!(times(&follower.next().await), [1]);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_an_end_is_not_woken_by_other_commits() {
+        let feed = Feed::new(1, 0);
+        let mut follower = feed.subscribe(None);
+        let mut woken = end_came(&mut follower);
+        assert!(!woken());
+        feed.publish(1, vec![JobEvent { what: Happened::Released, ..JobEvent::sample(1) }]);
+        assert!(!woken(), "nothing has ended");
+        feed.publish(2, vec![JobEvent::sample(2)]);
+        assert!(woken());
+        drop(woken);
+        assert_eq!(times(&follower.next().await), [1, 2], "what came before is there as well");
+        assert!(!end_came(&mut follower)(), "it was seen");
+        feed.skip_to(7);
+        assert!(end_came(&mut follower)(), "in a gap something may have ended");
+        assert_eq!(times(&follower.next().await), [-1]);
+        feed.skip_to(5);
+        assert!(end_came(&mut follower)(), "numbers went back");
+    }
+
+    /// Looks whether the end that is waited for has come.
+    fn end_came(follower: &mut Subscription) -> impl FnMut() -> bool {
+        let mut waiting = Box::pin(follower.ended());
+        move || waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[tokio::test]
@@ -424,7 +483,7 @@ mod tests {
         assert!(feed.watched());
         let waiting = tokio::spawn(async move { times(&follower.next().await) });
         tokio::task::yield_now().await;
-        feed.publish(1, vec![event(1)]);
+        feed.publish(1, vec![JobEvent::sample(1)]);
         assert_eq!(waiting.await.unwrap(), [1]);
         assert!(feed.watched(), "it may come back");
     }

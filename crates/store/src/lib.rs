@@ -7,6 +7,7 @@
 //! - [`gates`]: what gates say about jobs, told to a store.
 //! - [`feed`]: what happened to jobs, for whoever follows along; [`meter`]: how much of it, counted.
 //! - [`memory`]: the reference model.
+//! - [`served`]: whether somebody serves a queue.
 //! - [`offer`]: a document of the registry as it comes in.
 //!
 //! `now` and the seed are arguments everywhere, so histories can be replayed and backends compared reply by reply.
@@ -25,6 +26,7 @@ pub mod offer;
 mod pace;
 pub mod params;
 pub mod rows;
+pub mod served;
 mod signals;
 mod subscribers;
 mod traits;

@@ -31,7 +31,7 @@ use crate::rows::{
     VersionRows,
 };
 use crate::traits::{Jobs, Letters, Records, Registry, Store, Upkeep, Versions};
-use crate::{Error, Feed, Result, Signals};
+use crate::{Error, Feed, Result, Signals, served};
 
 /// Lease numbers of one run.
 const LEASES_PER_RUN: i64 = 1 << 40;
@@ -615,7 +615,8 @@ impl Jobs for MemoryStore {
     }
 
     async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
-        self.with(|m| m.why(id, now))
+        let why = self.with(|m| m.why(id, now))?;
+        Ok(served::confirmed(self, why, now).await)
     }
 }
 

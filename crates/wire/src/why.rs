@@ -32,6 +32,12 @@ pub struct Why {
     pub attempt: u32,
     /// Attempts it has in all.
     pub max_attempts: u32,
+    /// The dead letter whose place it took, if it was recovered.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub recovered_from: Option<JobId>,
+    /// It could run, and no worker serves its queue. False where that is not known.
+    #[serde(default)]
+    pub unserved: bool,
     /// The server's time.
     pub now: Time,
 }
@@ -163,6 +169,8 @@ impl Why {
             expected_start: why.expected_start.map(Time),
             attempt: why.attempt,
             max_attempts: why.max_attempts,
+            recovered_from: why.recovered_from,
+            unserved: why.unserved,
             now: Time(now),
         }
     }
@@ -178,6 +186,8 @@ impl TryFrom<Why> for why::Why {
             expected_start: why.expected_start.map(|t| t.0),
             attempt: why.attempt,
             max_attempts: why.max_attempts,
+            recovered_from: why.recovered_from,
+            unserved: why.unserved,
         })
     }
 }

@@ -7,18 +7,19 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tidegate_core::codes;
 use tidegate_core::ids::{JobId, Seq, TenantId};
-use tidegate_core::job::{DeadLetter, Job, Resolution, Review};
+use tidegate_core::job::{DeadLetter, Resolution, Review};
 use tidegate_core::why::grouped;
 use tidegate_store::Store;
-use tidegate_store::params::{CancelJob, CancelReply, Erase, JobQuery, Recover, Recovered, Resolve};
+use tidegate_store::params::{CancelJob, CancelReply, Causes, Erase, JobQuery, Recover, Recovered, Resolve};
 use tokio::task::JoinSet;
 
+use super::dead::{Died, causes_table};
 use super::filter::{self, Affected, Filter};
 use super::jobs;
 use crate::args::Consent;
 use crate::config::Config;
 use crate::consent::{self, Decision};
-use crate::data;
+use crate::data::{self, Data};
 use crate::error::{Failure, Result};
 use crate::output::{Bulk, Output, clean, plural, short_when};
 use crate::parse;
@@ -50,7 +51,8 @@ pub(crate) async fn cancel(
     let affected = filter::affected(&*data.store, matching.by_store_clock(query)?, output).await?;
     let words = matching.words();
     let what = format!("Cancel {} ({words})?", plural(affected.ids.len() as u64, "job"));
-    if let Some(answer) = decide(&affected, &what, consent, output)? {
+    let shown = Shown::jobs(&affected, output);
+    if let Some(answer) = decide(&data, &affected, matching, shown, (&what, consent), output).await? {
         data.close().await?;
         return answer.print(output, "cancel");
     }
@@ -75,25 +77,23 @@ pub(crate) async fn recover(which: Which, consent: Consent, config: &Config, out
     let ids = match which {
         Which::Named(ids) => {
             if consent.dry_run {
+                let mut died = Died::default();
                 for &id in &ids {
-                    super::get(&*data.store, id).await?;
+                    died.count(&super::get(&*data.store, id).await?);
                 }
                 data.close().await?;
-                return Answer::DryRun { jobs: ids.len() as u64, preview: String::new() }
-                    .print(output, "recover");
+                let shown = Shown::default().with_causes(died, output);
+                return Answer::DryRun { jobs: ids.len() as u64, shown }.print(output, "recover");
             }
             ids
         }
-        Which::Matching(query, matching) => {
-            let affected = filter::affected(&*data.store, matching.by_store_clock(*query)?, output).await?;
-            let words = matching.words();
-            let what = format!("Recover {} ({words})?", plural(affected.ids.len() as u64, "dead letter"));
-            if let Some(answer) = decide(&affected, &what, consent, output)? {
+        Which::Matching(matching) => match matching.ids(&data, "Recover", consent, output).await? {
+            Ok(ids) => ids,
+            Err(answer) => {
                 data.close().await?;
                 return answer.print(output, "recover");
             }
-            affected.ids
-        }
+        },
     };
     let single = (ids.len() == 1).then(|| ids[0]);
     let bulk = Bulk::start(output, "Recovering", ids.len() as u64);
@@ -145,17 +145,19 @@ pub(crate) async fn resolve(
     let data = data::existing(config).await?;
     let ids = match which {
         Which::Named(ids) => {
-            let mut settled = None;
+            let (mut settled, mut died) = (None, Died::default());
             for &id in &ids {
-                match super::get(&*data.store, id).await?.dead {
+                let job = super::get(&*data.store, id).await?;
+                died.count(&job);
+                match job.dead {
                     None => return Err(not_dead(&*data.store, id).await?),
                     Some(letter) => settled = (letter.review != Review::PendingReview).then_some(letter),
                 }
             }
             if consent.dry_run {
                 data.close().await?;
-                return Answer::DryRun { jobs: ids.len() as u64, preview: String::new() }
-                    .print(output, "resolve");
+                let shown = Shown::default().with_causes(died, output);
+                return Answer::DryRun { jobs: ids.len() as u64, shown }.print(output, "resolve");
             }
             if let ([id], Some(letter)) = (ids.as_slice(), settled) {
                 data.close().await?;
@@ -163,16 +165,13 @@ pub(crate) async fn resolve(
             }
             ids
         }
-        Which::Matching(query, matching) => {
-            let affected = filter::affected(&*data.store, matching.by_store_clock(*query)?, output).await?;
-            let words = matching.words();
-            let what = format!("Resolve {} ({words})?", plural(affected.ids.len() as u64, "dead letter"));
-            if let Some(answer) = decide(&affected, &what, consent, output)? {
+        Which::Matching(matching) => match matching.ids(&data, "Resolve", consent, output).await? {
+            Ok(ids) => ids,
+            Err(answer) => {
                 data.close().await?;
                 return answer.print(output, "resolve");
             }
-            affected.ids
-        }
+        },
     };
     let bulk = Bulk::start(output, "Resolving", ids.len() as u64);
     let tally = concurrently(&data.store, &ids, &bulk, move |store, id| {
@@ -222,7 +221,9 @@ pub(crate) async fn erase(
     let query = JobQuery { tenant: Some(tenant.clone()), limit: 1_000, ..JobQuery::default() };
     let affected = filter::affected(&*data.store, query, output).await?;
     let what = format!("Erase {} of tenant {tenant}, for good?", plural(affected.ids.len() as u64, "job"));
-    if let Some(answer) = decide(&affected, &what, consent, output)? {
+    let shown = Shown::jobs(&affected, output);
+    let all = Filter::default();
+    if let Some(answer) = decide(&data, &affected, &all, shown, (&what, consent), output).await? {
         data.close().await?;
         return answer.print(output, "erase");
     }
@@ -249,8 +250,37 @@ pub(crate) async fn erase(
 pub(crate) enum Which {
     /// These.
     Named(Vec<JobId>),
-    /// All that fit, with the filter that was given.
-    Matching(Box<JobQuery>, Box<Filter>),
+    /// All that fit.
+    Matching(Box<Matching>),
+}
+
+/// Dead letters by a filter.
+pub(crate) struct Matching {
+    /// Which.
+    pub(crate) query: JobQuery,
+    /// The filter that was given.
+    pub(crate) filter: Filter,
+    /// All that was given, in words.
+    pub(crate) words: String,
+}
+
+impl Matching {
+    /// The letters, once it is decided that something is done with them; else the answer.
+    async fn ids(
+        self: Box<Self>,
+        data: &Data,
+        verb: &str,
+        consent: Consent,
+        output: &Output,
+    ) -> Result<std::result::Result<Vec<JobId>, Answer>> {
+        let Self { query, filter, words } = *self;
+        let mut affected = filter::affected(&*data.store, filter.by_store_clock(query)?, output).await?;
+        let what = format!("{verb} {} ({words})?", plural(affected.ids.len() as u64, "dead letter"));
+        let died = std::mem::take(&mut affected.died);
+        let shown = Shown::jobs(&affected, output).with_causes(died, output);
+        let answer = decide(data, &affected, &filter, shown, (&what, consent), output).await?;
+        Ok(answer.map_or(Ok(affected.ids), Err))
+    }
 }
 
 async fn not_dead(store: &dyn Store, id: JobId) -> Result<Failure> {
@@ -258,10 +288,41 @@ async fn not_dead(store: &dyn Store, id: JobId) -> Result<Failure> {
     Ok(Failure::new(codes::WRONG_STATE, format!("{id} is {}, not dead", job.state)))
 }
 
+/// What is shown of jobs before something is done with them.
+#[derive(Default)]
+struct Shown {
+    text: String,
+    causes: Option<Causes>,
+}
+
+impl Shown {
+    /// The first few jobs.
+    fn jobs(affected: &Affected, output: &Output) -> Self {
+        let (sample, total) = (&affected.sample, affected.ids.len());
+        let mut text = jobs::table(sample, parse::now()).render(output);
+        if total > sample.len() {
+            let _ = writeln!(text, "… and {} more", grouped((total - sample.len()) as u64));
+        }
+        Self { text, causes: None }
+    }
+
+    /// The same with what the letters died of.
+    fn with_causes(self, died: Died, output: &Output) -> Self {
+        let causes = died.causes();
+        let table = causes.as_ref().map(|causes| causes_table(causes, output)).unwrap_or_default();
+        let gap = if self.text.is_empty() || table.is_empty() { "" } else { "\n" };
+        Self { text: format!("{}{gap}{table}", self.text), causes }
+    }
+}
+
 /// An answer without work.
 enum Answer {
-    Nothing,
-    DryRun { jobs: u64, preview: String },
+    /// Nothing fits; what was named and does not exist, if that is why.
+    Nothing(Option<String>),
+    DryRun {
+        jobs: u64,
+        shown: Shown,
+    },
     Declined,
 }
 
@@ -269,14 +330,23 @@ impl Answer {
     fn print(&self, output: &Output, verb: &str) -> Result<()> {
         let (n, dry_run) = match self {
             Self::DryRun { jobs, .. } => (*jobs, true),
-            Self::Nothing | Self::Declined => (0, false),
+            Self::Nothing(_) | Self::Declined => (0, false),
         };
         let mut value = json!({ "dry_run": dry_run });
         value[format!("would_{verb}")] = n.into();
+        match self {
+            Self::Nothing(Some(unknown)) => value["hint"] = unknown.as_str().into(),
+            Self::DryRun { shown: Shown { causes: Some(causes), .. }, .. } => {
+                value["causes"] = super::facts(&causes.causes)?;
+                value["of_other_causes"] = causes.other.into();
+            }
+            Self::Nothing(None) | Self::DryRun { .. } | Self::Declined => {}
+        }
         output.answer(&value, || match self {
-            Self::Nothing => "Nothing fits; nothing was changed.".into(),
-            Self::DryRun { jobs, preview } => {
-                format!("{preview}Would {verb} {}; nothing was changed.", plural(*jobs, "job"))
+            Self::Nothing(None) => "Nothing fits; nothing was changed.".into(),
+            Self::Nothing(Some(unknown)) => format!("Nothing fits; nothing was changed. {unknown}"),
+            Self::DryRun { jobs, shown } => {
+                format!("{}Would {verb} {}; nothing was changed.", shown.text, plural(*jobs, "job"))
             }
             Self::Declined => "Nothing was changed.".into(),
         })
@@ -284,24 +354,22 @@ impl Answer {
 }
 
 /// Asks; `None` is a yes.
-fn decide(affected: &Affected, question: &str, consent: Consent, output: &Output) -> Result<Option<Answer>> {
+async fn decide(
+    data: &Data,
+    affected: &Affected,
+    filter: &Filter,
+    shown: Shown,
+    (question, consent): (&str, Consent),
+    output: &Output,
+) -> Result<Option<Answer>> {
     if affected.ids.is_empty() {
-        return Ok(Some(Answer::Nothing));
+        return Ok(Some(Answer::Nothing(filter.unknown(&*data.store).await)));
     }
-    let preview = preview(&affected.sample, affected.ids.len(), output);
-    Ok(match consent::ask(consent, question, &preview, output)? {
+    Ok(match consent::ask(consent, question, &shown.text, output)? {
         Decision::Go => None,
-        Decision::DryRun => Some(Answer::DryRun { jobs: affected.ids.len() as u64, preview }),
+        Decision::DryRun => Some(Answer::DryRun { jobs: affected.ids.len() as u64, shown }),
         Decision::Declined => Some(Answer::Declined),
     })
-}
-
-fn preview(sample: &[Job], total: usize, output: &Output) -> String {
-    let mut text = jobs::table(sample, parse::now()).render(output);
-    if total > sample.len() {
-        let _ = writeln!(text, "… and {} more", grouped((total - sample.len()) as u64));
-    }
-    text
 }
 
 /// Runs one write per job, a step's worth at a time: they share commits.

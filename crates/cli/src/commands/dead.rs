@@ -1,16 +1,21 @@
 //! `tidegate dead`: dead letters.
 
 mod causes;
+mod died;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tidegate_core::codes;
+use tidegate_core::failure::Category;
 use tidegate_core::ids::{JobId, Seq, TenantId};
 use tidegate_core::job::{Job, Resolution, Review, State};
+use tidegate_core::near::nearest;
 use tidegate_core::time::Timestamp;
 use tidegate_store::params::JobQuery;
 
-use super::bulk::{self, Which};
+pub(crate) use self::causes::table as causes_table;
+pub(crate) use self::died::Died;
+use super::bulk::{self, Matching, Which};
 use super::filter::{self, Filter, Found};
 use super::{get, job_json, show};
 use crate::args::Consent;
@@ -53,6 +58,7 @@ Examples:
   tidegate dead recover job_01JD0000000000000000000000
   tidegate dead recover --kind invoice.send --since 2h --dry-run
   tidegate dead recover --cause 4f8d504e01ab9d43
+  tidegate dead recover --category TRANSIENT_SERVER --queue billing
   tidegate dead recover --all --yes")]
     Recover(RecoverArgs),
     /// Settle dead letters without running them again
@@ -117,14 +123,11 @@ pub(crate) struct ReauthorizedArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    filter: Filter,
+    letters: LetterFilter,
     /// Review status
     #[arg(help = "Review status: pending_review, manual_resolved, auto_resolved, abandoned, or all")]
     #[arg(long, value_name = "STATUS", default_value = "pending_review")]
     review: String,
-    /// That died of this, as `dead causes` shows it
-    #[arg(long, value_name = "CAUSE")]
-    cause: Option<String>,
     /// Most letters to show
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
@@ -158,6 +161,53 @@ pub(crate) struct ResolveArgs {
     consent: Consent,
 }
 
+/// Filters of letters; together they narrow.
+#[derive(Debug, Args)]
+struct LetterFilter {
+    #[command(flatten)]
+    filter: Filter,
+    /// That died of this, as `dead causes` shows it
+    #[arg(long, value_name = "CAUSE")]
+    cause: Option<String>,
+    /// Of this category
+    #[arg(help = "Of this category, such as TRANSIENT_SERVER; `dead causes` shows them")]
+    #[arg(long, value_name = "CATEGORY")]
+    category: Option<String>,
+}
+
+impl LetterFilter {
+    fn is_empty(&self) -> bool {
+        self.filter.is_empty() && self.cause.is_none() && self.category.is_none()
+    }
+
+    fn query(&self) -> Result<JobQuery> {
+        let query = self.filter.query(vec![State::Dead], parse::now())?;
+        let cause = self.cause.as_deref().map(parse::word).transpose()?;
+        let category = self.category.as_deref().map(category).transpose()?;
+        Ok(JobQuery { cause, category, ..query })
+    }
+
+    /// The filter in words.
+    fn words(&self) -> String {
+        let named = [("cause", &self.cause), ("category", &self.category)];
+        let named = named.iter().filter_map(|(name, value)| value.as_ref().map(|v| format!("{name} {v}")));
+        let plain = Some(self.filter.words()).filter(|_| !self.filter.is_empty() || self.is_empty());
+        plain.into_iter().chain(named).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A category, however its name is written.
+fn category(text: &str) -> Result<Category> {
+    let name = text.to_ascii_uppercase().replace('-', "_");
+    Category::parse(&name).ok_or_else(|| {
+        let known = Category::ALL.map(Category::as_str);
+        let shown: String = text.chars().take(40).collect();
+        let near = nearest(&name, known).map_or(String::new(), |near| format!("; did you mean {near}?"));
+        Failure::new(codes::INVALID_REQUEST, format!("{shown:?} is not a category{near}"))
+            .hint(format!("use one of {}", known.join(", ")))
+    })
+}
+
 /// Letters by id, by filter, or all.
 #[derive(Debug, Args)]
 struct WhichArgs {
@@ -165,10 +215,7 @@ struct WhichArgs {
     #[arg(value_name = "JOB")]
     jobs: Vec<String>,
     #[command(flatten)]
-    filter: Filter,
-    /// That died of this, as `dead causes` shows it
-    #[arg(long, value_name = "CAUSE")]
-    cause: Option<String>,
+    letters: LetterFilter,
     /// All that wait for review
     #[arg(long)]
     all: bool,
@@ -177,17 +224,16 @@ struct WhichArgs {
 impl WhichArgs {
     fn resolve(&self) -> Result<Which> {
         let named = !self.jobs.is_empty();
-        let filtered = !self.filter.is_empty() || self.cause.is_some() || self.all;
+        let filtered = !self.letters.is_empty() || self.all;
         match (named, filtered) {
             (true, false) => {
                 let ids: Vec<JobId> = self.jobs.iter().map(|j| parse::job_id(j)).collect::<Result<_>>()?;
                 Ok(Which::Named(ids))
             }
             (false, true) => {
-                let query = self.filter.query(vec![State::Dead], parse::now())?;
-                let cause = self.cause.as_deref().map(parse::word).transpose()?;
-                let query = JobQuery { review: Some(Review::PendingReview), cause, ..query };
-                Ok(Which::Matching(Box::new(query), Box::new(self.filter.clone())))
+                let query = JobQuery { review: Some(Review::PendingReview), ..self.letters.query()? };
+                let (filter, words) = (self.letters.filter.clone(), self.letters.words());
+                Ok(Which::Matching(Box::new(Matching { query, filter, words })))
             }
             (true, true) => Err(Failure::new(codes::INVALID_REQUEST, "job ids and filters cannot be mixed")
                 .hint("name either the jobs or a filter")),
@@ -216,19 +262,20 @@ pub(crate) async fn run(command: DeadCommand, config: &Config, output: &Output) 
 }
 
 async fn ls(args: ListArgs, config: &Config, output: &Output) -> Result<()> {
-    let mut query = args.filter.query(vec![State::Dead], parse::now())?;
+    let mut query = args.letters.query()?;
     query.review = review(&args.review)?;
-    query.cause = args.cause.as_deref().map(parse::word).transpose()?;
     query.cursor = args.cursor.map(Seq);
     let data = data::existing(config).await?;
-    let (now, query) = (parse::now(), args.filter.by_store_clock(query)?);
+    let (now, query) = (parse::now(), args.letters.filter.by_store_clock(query)?);
     let Found { jobs, next } = filter::find(&*data.store, query, args.limit as usize).await?;
+    let unknown = if jobs.is_empty() { args.letters.filter.unknown(&*data.store).await } else { None };
     data.close().await?;
     let rows: Vec<_> = jobs.iter().map(job_json).collect::<Result<_>>()?;
     output.answer(&json!({ "letters": rows, "next_cursor": next }), || {
         if jobs.is_empty() {
             let waiting = if query_is_pending(&args.review) { " that wait for review" } else { "" };
-            return format!("No dead letters{waiting} ({}).", args.filter.words());
+            let unknown = unknown.map_or(String::new(), |said| format!(" {said}"));
+            return format!("No dead letters{waiting} ({}).{unknown}", args.letters.words());
         }
         let mut text = table(&jobs, now).render(output);
         if let Some(Seq(next)) = next {

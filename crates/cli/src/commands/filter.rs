@@ -4,10 +4,12 @@ use clap::Args;
 use tidegate_core::ids::{JobId, Seq};
 use tidegate_core::job::{Job, State};
 use tidegate_core::limits;
+use tidegate_core::near::nearest;
 use tidegate_core::time::Timestamp;
 use tidegate_store::Store;
 use tidegate_store::params::JobQuery;
 
+use super::dead::Died;
 use crate::error::Result;
 use crate::output::{Bulk, Output};
 use crate::parse;
@@ -80,6 +82,32 @@ impl Filter {
     }
 }
 
+impl Filter {
+    /// What is named that does not exist, for a command that found nothing. `None` as well where that cannot be asked.
+    pub(crate) async fn unknown(&self, store: &dyn Store) -> Option<String> {
+        if let Some(kind) = &self.kind {
+            let known = store.kinds().await.ok()?;
+            let known: Vec<&str> = known.iter().map(|k| k.name.as_str()).collect();
+            if let Some(said) = not_among("kind", kind, &known) {
+                return Some(said);
+            }
+        }
+        let queue = self.queue.as_ref()?;
+        let known = store.settings().await.ok()?;
+        let known: Vec<&str> = known.iter().map(|(name, _)| name.as_str()).collect();
+        not_among("queue", queue, &known)
+    }
+}
+
+fn not_among(what: &str, name: &str, known: &[&str]) -> Option<String> {
+    if known.contains(&name) {
+        return None;
+    }
+    let near = nearest(name, known.iter().copied());
+    let near = near.map_or_else(|| ".".into(), |near| format!("; did you mean `{near}`?"));
+    Some(format!("No {what} `{name}` is registered{near}"))
+}
+
 /// Jobs found, and where to go on.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -110,6 +138,8 @@ pub(crate) struct Affected {
     pub(crate) ids: Vec<JobId>,
     /// The first few.
     pub(crate) sample: Vec<Job>,
+    /// What those that are dead died of.
+    pub(crate) died: Died,
 }
 
 /// Jobs shown before a question.
@@ -124,6 +154,7 @@ pub(crate) async fn affected(store: &dyn Store, mut query: JobQuery, output: &Ou
         bulk.add(page.jobs.len() as u64);
         for job in page.jobs {
             all.ids.push(job.id);
+            all.died.count(&job);
             if all.sample.len() < SAMPLE {
                 all.sample.push(job);
             }

@@ -150,11 +150,13 @@ async fn ls(args: ListArgs, command: &str, config: &Config, output: &Output) -> 
     let data = data::existing(config).await?;
     let (now, query) = (parse::now(), args.filter.by_store_clock(query)?);
     let Found { jobs, next } = filter::find(&*data.store, query, args.limit as usize).await?;
+    let unknown = if jobs.is_empty() { args.filter.unknown(&*data.store).await } else { None };
     data.close().await?;
     let rows: Vec<_> = jobs.iter().map(job_json).collect::<Result<_>>()?;
     output.answer(&json!({ "jobs": rows, "next_cursor": next }), || {
         if jobs.is_empty() {
-            return format!("No jobs ({}).", args.filter.words());
+            let unknown = unknown.map_or(String::new(), |said| format!(" {said}"));
+            return format!("No jobs ({}).{unknown}", args.filter.words());
         }
         let mut text = table(&jobs, now).render(output);
         if let Some(Seq(next)) = next {

@@ -1,5 +1,6 @@
 //! Numbers, times and foreign text for people; times for programs.
 
+use jiff::tz::{Offset, TimeZone};
 use serde_json::Value;
 use tidegate_core::time::{Millis, Timestamp};
 use tidegate_core::why::grouped;
@@ -8,6 +9,11 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// A time in a table: relative up to an hour, then the clock, then the date, in UTC.
 pub(crate) fn short_when(t: Timestamp, now: Timestamp) -> String {
+    short_when_in(t, now, &TimeZone::UTC)
+}
+
+/// The same by the clock of a zone, with what it is ahead of UTC: `Nov 17 00:30 -03`.
+pub(crate) fn short_when_in(t: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     let ms = t.since(now);
     match ms {
         -999..=999 => "now".into(),
@@ -15,10 +21,31 @@ pub(crate) fn short_when(t: Timestamp, now: Timestamp) -> String {
         _ if -HOUR_MS < ms && ms < 0 => format!("{} ago", coarse(-ms)),
         _ => {
             // The year only where it is not the obvious one.
-            let format = if ms.abs() < 180 * 24 * HOUR_MS { "%b %d %H:%MZ" } else { "%Y-%m-%d" };
-            jiff::Timestamp::from_millisecond(t.0)
-                .map_or_else(|_| t.to_string(), |t| t.strftime(format).to_string())
+            let near = ms.abs() < 180 * 24 * HOUR_MS;
+            let format = if near { "%b %d %H:%M" } else { "%Y-%m-%d" };
+            let local = jiff::Timestamp::from_millisecond(t.0).map(|t| t.to_zoned(zone.clone()));
+            local.map_or_else(
+                |_| t.to_string(),
+                |local| {
+                    format!(
+                        "{}{}",
+                        local.strftime(format),
+                        if near { ahead(local.offset()) } else { String::new() }
+                    )
+                },
+            )
         }
+    }
+}
+
+/// What a clock is ahead of UTC, as short as it can be said.
+fn ahead(offset: Offset) -> String {
+    let minutes = offset.seconds() / 60;
+    let sign = if minutes < 0 { '-' } else { '+' };
+    match (minutes.abs() / 60, minutes.abs() % 60) {
+        (0, 0) => "Z".into(),
+        (hours, 0) => format!(" {sign}{hours:02}"),
+        (hours, rest) => format!(" {sign}{hours:02}:{rest:02}"),
     }
 }
 
@@ -124,6 +151,18 @@ mod tests {
         ] {
             assert_eq!(short_when(NOW.plus_ms(ms), NOW), text);
         }
+    }
+
+    #[test]
+    fn times_of_a_zone_say_so() {
+        let in_zone = |name: &str, ms| {
+            let zone: tidegate_core::schedule::Zone = name.parse().unwrap();
+            short_when_in(NOW.plus_ms(ms), NOW, zone.time_zone())
+        };
+        assert_eq!(in_zone("America/Sao_Paulo", 7_200_000), "Nov 13 01:13 -03");
+        assert_eq!(in_zone("Asia/Kolkata", 7_200_000), "Nov 13 09:43 +05:30");
+        assert_eq!(in_zone("UTC", 7_200_000), "Nov 13 04:13Z");
+        assert_eq!(in_zone("Asia/Kolkata", 240_000), "in 4 m", "the same everywhere");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
-pub(crate) use format::{clean, dash, elapsed, plural, short_when, stamp, times_as_text};
+pub(crate) use format::{clean, dash, elapsed, plural, short_when, short_when_in, stamp, times_as_text};
 pub(crate) use progress::Bulk;
 pub(crate) use style::Style;
 pub(crate) use table::{Column, Table, cut, width_of, wrapped};

@@ -21,12 +21,14 @@ pub(crate) struct Column {
     optional: u8,
     right: bool,
     below: bool,
+    most: usize,
+    end: bool,
 }
 
 impl Column {
     /// A column that is never cut.
     pub(crate) fn fixed(title: &'static str) -> Self {
-        Self { title, min: None, optional: 0, right: false, below: false }
+        Self { title, min: None, optional: 0, right: false, below: false, most: CELL_MAX, end: false }
     }
 
     /// A column of numbers, never cut.
@@ -49,6 +51,13 @@ impl Column {
     #[must_use]
     pub(crate) fn below(self) -> Self {
         Self { below: true, ..self }
+    }
+}
+
+impl Column {
+    /// A column of paths: their ends tell them apart and are kept, and it takes no more than `most` characters from the others.
+    pub(crate) fn path(title: &'static str, min: usize, most: usize) -> Self {
+        Self { most, end: true, ..Self::text(title, min) }
     }
 }
 
@@ -90,7 +99,7 @@ impl Table {
         );
         for row in &self.rows {
             table.add_row(shown.iter().zip(&widths).map(|(&c, &width)| {
-                let text = cut(&row[c], width);
+                let text = if self.columns[c].end { cut_path(&row[c], width) } else { cut(&row[c], width) };
                 let cell = align(c, Cell::new(&text));
                 match colour_of(&row[c]) {
                     Some(colour) if self.columns[c].title == "STATE" => cell.fg(colour),
@@ -119,8 +128,8 @@ impl Table {
     fn fit(&self, width: Option<usize>) -> Fit {
         let natural: Vec<usize> = (0..self.columns.len())
             .map(|c| {
-                let title = width_of(self.columns[c].title);
-                self.rows.iter().map(|r| width_of(&r[c])).max().unwrap_or(0).clamp(title, CELL_MAX.max(title))
+                let (title, most) = (width_of(self.columns[c].title), self.columns[c].most);
+                self.rows.iter().map(|r| width_of(&r[c])).max().unwrap_or(0).clamp(title, most.max(title))
             })
             .collect();
         let least = |c: usize| match self.columns[c].min {
@@ -143,7 +152,9 @@ impl Table {
         }
         let mut widths: Vec<usize> = shown.iter().map(|&c| natural[c]).collect();
         while widths.iter().sum::<usize>() + gaps(&shown) > width {
-            let widest = (0..shown.len()).filter(|&i| widths[i] > least(shown[i])).max_by_key(|&i| widths[i]);
+            // Paths give way first, then whatever is widest.
+            let rank = |i: usize| (self.columns[shown[i]].end, widths[i]);
+            let widest = (0..shown.len()).filter(|&i| widths[i] > least(shown[i])).max_by_key(|&i| rank(i));
             let Some(i) = widest else { break };
             widths[i] -= 1;
         }
@@ -205,6 +216,21 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     kept.truncate(kept.trim_end().len());
     kept.push('…');
     kept
+}
+
+/// Cuts a path from the left, between two names if that is possible: `…/billing/registry.toml`.
+fn cut_path(path: &str, width: usize) -> String {
+    if width_of(path) <= width {
+        return path.to_owned();
+    }
+    let mut used = 1; // the ellipsis
+    let from = path.char_indices().rev().take_while(|(_, c)| {
+        used += char_width(*c);
+        used <= width
+    });
+    let end = &path[from.last().map_or(path.len(), |(at, _)| at)..];
+    let names = end.find('/').map_or(end, |at| &end[at..]);
+    format!("…{}", if names.len() > 1 { names } else { end })
 }
 
 /// Columns that a text takes on a terminal.
@@ -310,6 +336,34 @@ mod tests {
             "three lines and one: {narrow}"
         );
         assert!(narrow.contains('…') && narrow.lines().all(|l| width_of(l) <= 22), "{narrow}");
+    }
+
+    #[test]
+    fn the_end_of_a_path_is_kept_and_the_other_columns_stay() {
+        assert_eq!(cut_path("/srv/billing/registry.toml", 26), "/srv/billing/registry.toml");
+        assert_eq!(cut_path("/srv/billing/registry.toml", 25), "…/billing/registry.toml");
+        assert_eq!(cut_path("/srv/billing/registry.toml", 20), "…/registry.toml");
+        assert_eq!(cut_path("/srv/billing/registry.toml", 10), "…stry.toml");
+        assert_eq!(cut_path("/srv/billing/", 5), "…ing/");
+        let mut table = Table::new(vec![
+            Column::text("NAME", 4),
+            Column::text("WHEN", 6),
+            Column::path("MANAGED BY", 10, 24),
+        ]);
+        let path = "/a/very/deep/directory/of/our/deployment/registry.toml";
+        table.row(vec!["nightly-report-of-all".into(), "0 3 * * * America/Sao_Paulo".into(), path.into()]);
+        let plain = Style::plain();
+        let at = |width| {
+            table.render(&Output { json: false, width, style: plain, err_style: plain, err_width: None })
+        };
+        for width in [None, Some(80)] {
+            let text = at(width);
+            assert!(text.contains("nightly-report-of-all  0 3 * * * America/Sao_Paulo  …"), "{text}");
+            assert!(
+                text.ends_with("/deployment/registry.toml\n") || text.ends_with("…/registry.toml\n"),
+                "{text}"
+            );
+        }
     }
 
     #[test]

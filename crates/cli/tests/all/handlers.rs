@@ -387,3 +387,63 @@ fn what_cannot_be_right_is_said_before_anything_runs() {
         assert!(ran.err.contains(&format!("error[{code}]")), "{args:?}: {}", ran.err);
     }
 }
+
+/// A kind in a queue of its own, with a job that waits.
+fn waiting() -> Place {
+    let place = Place::default();
+    place.run(&["kinds", "set", "greeting.send", "--queue", "greetings"]).ok();
+    place.run(&["enqueue", "greeting.send"]).ok();
+    place
+}
+
+fn kinds(place: &Place) -> Vec<String> {
+    let found = place.run(&["kinds", "ls", "--json"]).ok().json();
+    found["kinds"].as_array().unwrap().iter().map(|k| k["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_mistyped_kind_is_not_registered_while_jobs_of_the_one_that_was_meant_wait() {
+    let place = waiting();
+    let typo = ["work", "--kind", "greting.send", "--exec", "cat", "--until-idle"];
+    let refused = place.run(&typo);
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    let said = flat(&refused.err);
+    assert!(
+        said.contains("TG2003") && said.contains("did you mean `greeting.send`? --new registers"),
+        "{said}"
+    );
+    assert_eq!(kinds(&place), ["greeting.send"], "nothing was registered");
+    // Whoever means it says so.
+    let meant = place.run(&[&typo[..], &["--new", "--json"]].concat()).ok().json();
+    assert_eq!(meant["registered"], serde_json::json!(["greting.send"]));
+    assert_eq!(kinds(&place), ["greeting.send", "greting.send"]);
+}
+
+#[test]
+fn a_new_kind_is_said_to_be_new_and_a_similar_one_is_named() {
+    let place = Place::default();
+    let work = |kind: &str, queue: &str| {
+        let args = ["work", "--kind", kind, "--queue", queue, "--exec", "cat", "--until-idle"];
+        flat(&place.run(&args).ok().err)
+    };
+    let first = work("greeting.send", "greetings");
+    assert!(
+        first.contains("Registered greeting.send, which is new.") && !first.contains("Did you"),
+        "{first}"
+    );
+    let again = work("greeting.send", "greetings");
+    assert!(!again.contains("Registered"), "{again}");
+    let near = work("greting.send", "other");
+    assert!(
+        near.contains(
+            "Registered greting.send, which is new. Did you mean `greeting.send` in place of `greting.send`?"
+        ),
+        "{near}"
+    );
+    let far = work("invoice.print", "printer");
+    assert!(far.contains("Registered invoice.print, which is new.") && !far.contains("Did you"), "{far}");
+}

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::common::{Place, every_state, steady};
+use crate::common::{Place, Serving, every_state, steady};
 
 /// Widths that must both look right.
 const WIDTHS: [u16; 2] = [80, 120];
@@ -58,6 +58,28 @@ async fn why_says_the_cause_in_every_state() {
         write!(all, "{story}: {said}").unwrap();
     }
     steady().bind(|| insta::assert_snapshot!(all));
+}
+
+#[test]
+fn why_of_a_ready_job_says_that_no_worker_serves_its_queue() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "greetings"]).ok();
+    let job =
+        place.run(&["enqueue", "hello", "--json"]).ok().json()["jobs"][0]["id"].as_str().unwrap().to_owned();
+    let nobody =
+        "No worker serves queue greetings: start one with `tidegate work --queue greetings --exec COMMAND`";
+    let check = |text: String, json: serde_json::Value| {
+        assert!(text.contains(nobody), "{text}");
+        assert!(json["unserved"] == true && json["sentence"].as_str().unwrap().contains(nobody), "{json}");
+    };
+    let ask = ["why", &job, "--json"];
+    check(place.run(&ask[..2]).ok().out, place.run(&ask).ok().json());
+    let serving = Serving::start(&place, &[]);
+    check(serving.run(&place, &ask[..2]).ok().out, serving.run(&place, &ask).ok().json());
+    // What it says to do is what helps.
+    serving.run(&place, &["work", "--queue", "greetings", "--exec", "cat", "--until-idle"]).ok();
+    let done = serving.run(&place, &ask).ok().json();
+    assert!(done["cause"] == "completed" && done["unserved"] == false, "{done}");
 }
 
 #[tokio::test]

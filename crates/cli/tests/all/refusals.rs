@@ -203,6 +203,8 @@ async fn a_second_process_is_told_the_owner() {
     assert_eq!(ran.code, 5, "{}", ran.err);
     assert!(ran.err.starts_with("error[TG5001]"), "{}", ran.err);
     assert!(ran.err.contains(&std::process::id().to_string()), "names the process: {}", ran.err);
+    let flat = ran.err.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("let `tidegate serve` own it"), "says how to share it: {}", ran.err);
     // A backup needs no ownership.
     place.run(&["backup", "while-owned.tidegate"]).ok();
     store.close().await.unwrap();

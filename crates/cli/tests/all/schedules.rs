@@ -104,6 +104,45 @@ fn mistakes_are_named_with_the_field() {
 }
 
 #[test]
+fn the_next_run_is_shown_by_the_clock_of_its_schedule() {
+    let place = place();
+    let noon =
+        (jiff::Timestamp::now() + jiff::Span::new().hours(72)).strftime("%Y-%m-%dT12:00:00").to_string();
+    for (name, zone) in [("saopaulo", "America/Sao_Paulo"), ("kolkata", "Asia/Kolkata"), ("utc", "UTC")] {
+        put(&place, &[name, "--kind", "report.build", "--at", &noon, "--zone", zone]);
+    }
+    let text = place.at(120, &["schedules", "ls"]);
+    let line = |name: &str| text.lines().find(|l| l.starts_with(name)).unwrap();
+    for (name, next) in [("saopaulo", " 12:00 -03 "), ("kolkata", " 12:00 +05:30 "), ("utc", " 12:00Z ")] {
+        assert!(line(name).contains(next), "{text}");
+    }
+    let json = place.run(&["schedules", "ls", "--json"]).ok().json();
+    assert!(json["schedules"][0]["next"].as_str().unwrap().contains("T06:30:00"), "{json}");
+}
+
+#[test]
+fn a_deep_path_of_a_document_leaves_room_for_the_rest() {
+    let place = place();
+    let dir = place.dir.path().join("a-rather-deep-directory/of-our/deployment/billing");
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("registry.toml");
+    let document = "[kinds.\"report.build\"]\nqueue = \"reports\"\nschedule = { cron = \"0 3 * * *\", zone = \"America/Sao_Paulo\" }\n";
+    std::fs::write(&path, document).unwrap();
+    let path = path.to_str().unwrap();
+    place.run(&["registry", "apply", path]).ok();
+    let text = place.at(120, &["schedules", "ls"]);
+    for column in ["SCHEDULE", "KIND", "WHEN", "NEXT", "LAST", "RESULT", "WAITING", "MANAGED BY"] {
+        assert!(text.contains(column), "{column} is missing:\n{text}");
+    }
+    assert!(text.contains("0 3 * * * America/Sao_Paulo ") && text.contains("  …/"), "{text}");
+    assert!(text.lines().nth(1).unwrap().ends_with("/registry.toml"), "{text}");
+    let narrow = place.at(80, &["schedules", "ls"]);
+    assert!(["WHEN", "NEXT", "LAST", "RESULT"].iter().all(|column| narrow.contains(column)), "{narrow}");
+    let json = place.run(&["schedules", "ls", "--json"]).ok().json();
+    assert_eq!(json["schedules"][0]["document"], path, "whole for programs");
+}
+
+#[test]
 fn tables_fit_80_and_120_columns() {
     let place = place();
     put(&place, &["nightly", "--kind", "report.build", "--cron", "0 3 * * *", "--zone", "America/Sao_Paulo"]);

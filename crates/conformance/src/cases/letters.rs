@@ -3,6 +3,7 @@
 use tidegate_core::codes;
 use tidegate_core::failure::Category;
 use tidegate_core::job::{Priority, Resolution, Review, State};
+use tidegate_core::why::Cause;
 use tidegate_store::params::{Recover, Recovered, Resolve, Settled};
 
 use crate::kit::{World, job_id, json, refused, tenant};
@@ -50,6 +51,23 @@ pub async fn a_recovered_job_starts_afresh_and_knows_its_origin(w: &mut World) {
         matches!(w.fail(&job, Category::TransientServer).await, Settled::Again(_)),
         "with a fresh budget"
     );
+}
+
+pub async fn a_letter_and_the_job_in_its_place_name_each_other(w: &mut World) {
+    let dead = w.add_dead().await;
+    let new_id = w.id();
+    let new_id = w.recover(dead, new_id).await;
+    w.restart().await;
+    let why = w.why(dead).await;
+    assert!(matches!(&why.cause, Cause::Dead { letter, .. } if letter.recovered_as == Some(new_id)));
+    assert_eq!(why.recovered_from, None);
+    assert!(why.sentence(w.now).contains(&format!("{new_id} took its place.")), "{}", why.sentence(w.now));
+    let job = w.claim_one().await;
+    assert_eq!(w.why(new_id).await.recovered_from, Some(dead), "while it runs");
+    w.finish(&job).await;
+    let why = w.why(new_id).await;
+    assert_eq!(why.recovered_from, Some(dead), "and after");
+    assert!(why.sentence(w.now).contains(&format!("dead letter {dead}.")), "{}", why.sentence(w.now));
 }
 
 pub async fn only_dead_letters_are_recovered(w: &mut World) {

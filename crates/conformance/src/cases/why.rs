@@ -2,8 +2,10 @@
 
 use tidegate_core::failure::Category;
 use tidegate_core::job::{ParkScope, Priority};
+use tidegate_core::limits;
 use tidegate_core::registry::Limiter;
 use tidegate_core::why::Cause;
+use tidegate_store::params::{Record, Shelf};
 
 use crate::kit::{World, group, in_group, queue, with_priority};
 
@@ -108,4 +110,68 @@ pub async fn why_names_who_runs_it_and_every_end(w: &mut World) {
     let dead = w.add_dead().await;
     let Cause::Dead { at, letter } = w.cause(dead).await else { panic!("it is dead") };
     assert_eq!((at, letter.code.as_str()), (w.now, "E_TEST"));
+}
+
+/// Announces a process with this to say of itself.
+async fn announce(w: &World, name: &str, about: &str) {
+    let expires = Some(w.now.plus_ms(15_000));
+    let record = Record { shelf: Shelf::Workers, key: name.into(), body: about.into(), expires };
+    w.store().put_record(record, w.now).await.expect("kept");
+}
+
+async fn leave(w: &World, name: &str) {
+    assert!(w.store().delete_record(Shelf::Workers, name.into()).await.expect("answered"));
+}
+
+pub async fn why_says_that_no_worker_serves_the_queue(w: &mut World) {
+    let (id, behind) = (w.add_one().await, w.add_one().await);
+    for job in [id, behind] {
+        let why = w.why(job).await;
+        assert!(why.unserved, "{why:?}");
+        let said = why.sentence(w.now);
+        assert!(said.contains("No worker serves queue q: start one with `tidegate work --queue q"), "{said}");
+    }
+    // Who serves other queues, takes no more jobs, or is a server, does not count.
+    announce(w, "other", r#"{"role":"worker","queues":["p","r"]}"#).await;
+    announce(w, "tired", r#"{"role":"worker","queues":["q"],"draining":true}"#).await;
+    announce(w, "web", r#"{"role":"server","url":"http://web"}"#).await;
+    assert!(w.why(id).await.unserved);
+    announce(w, "w1", r#"{"role":"worker","queues":["p","q"]}"#).await;
+    assert!(!w.why(id).await.unserved, "one serves it");
+    w.pass(15_000);
+    assert!(w.why(id).await.unserved, "it was not heard of again");
+}
+
+pub async fn why_does_not_guess_who_serves_a_queue(w: &mut World) {
+    let many: Vec<String> = (0..limits::MAX_QUEUES_SHOWN).map(|n| format!("\"q{n}\"")).collect();
+    let many = format!("{{\"queues\":[{}]}}", many.join(","));
+    let id = w.add_one().await;
+    for about in ["{}", r#"{"queues":"q"}"#, r#"{"queues":[]}"#, &many] {
+        announce(w, "w1", about).await;
+        assert!(!w.why(id).await.unserved, "it may serve it: {about}");
+        leave(w, "w1").await;
+        assert!(w.why(id).await.unserved);
+    }
+    // A worker that does not announce itself is seen by what it does.
+    let job = w.claim_one().await;
+    let next = w.add_one().await;
+    assert!(!w.why(next).await.unserved, "one runs");
+    w.finish(&job).await;
+    assert!(!w.why(next).await.unserved, "one ran a moment ago");
+    w.pass(120_000);
+    assert!(w.why(next).await.unserved);
+}
+
+pub async fn only_what_could_run_waits_for_a_worker(w: &mut World) {
+    let mut later = w.job();
+    later.run_at = Some(w.now.plus_ms(60_000));
+    let later = w.add(later).await;
+    assert!(!w.why(later).await.unserved, "its time has not come");
+    w.pass(60_000);
+    assert!(w.why(later).await.unserved, "it is due");
+    w.cancel(later).await;
+    assert!(!w.why(later).await.unserved, "it is finished");
+    let parked = w.add_one().await;
+    w.park(ParkScope::Queue(queue("q")), None).await;
+    assert!(!w.why(parked).await.unserved, "a worker would not help");
 }

@@ -16,7 +16,9 @@ use tidegate_store::params::{
     QueueView, Reauthorized, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
     ScheduleView, Settle, Settled, TickQuery, Ticket, Totals,
 };
-use tidegate_store::{Feed, Jobs, Letters, Registry, Result, Schedules, Signals, Store, Upkeep, Versions};
+use tidegate_store::{
+    Feed, Jobs, Letters, Registry, Result, Schedules, Signals, Store, Upkeep, Versions, served,
+};
 
 use super::Flock;
 
@@ -112,7 +114,8 @@ impl Jobs for Flock {
     }
 
     async fn why(&self, id: JobId, now: Timestamp) -> Result<Why> {
-        self.with(None, ONE_JOB + 3, |m, clock| m.why(id, now.max(clock)))
+        let why = self.with(None, ONE_JOB + 3, |m, clock| m.why(id, now.max(clock)))?;
+        Ok(served::confirmed(self, why, now).await)
     }
 }
 

@@ -154,7 +154,8 @@ impl<R: Rows> Machine<R> {
         })
     }
 
-    /// Why a job is where it is.
+    /// Why a job is where it is. Whether its queue is unserved is for the store to confirm, which knows who announced itself
+    /// ([`confirmed`](crate::served::confirmed)).
     pub fn why(&mut self, id: JobId, now: Timestamp) -> Result<Why> {
         let now = now.max(self.last_now);
         let seq = self.find(id)?;
@@ -209,6 +210,9 @@ impl<R: Rows> Machine<R> {
             }
             State::Ready => self.why_ready(seq, lane, queue_id, &job, now),
         };
+        let due = job.state == State::Scheduled && job.run_at <= now;
+        let waits_for_a_worker =
+            due || matches!(cause, Cause::Next | Cause::Behind { .. } | Cause::Suspect { .. });
         Ok(Why {
             cause,
             queue: job.queue,
@@ -216,7 +220,15 @@ impl<R: Rows> Machine<R> {
             expected_start,
             attempt: job.attempt,
             max_attempts,
+            recovered_from: job.recovered_from,
+            unserved: waits_for_a_worker && self.nobody_seen(queue_id, now),
         })
+    }
+
+    /// Whether nothing of a queue runs or has run a moment ago. Workers that do not announce themselves are seen by that alone.
+    fn nobody_seen(&self, queue: QueueId, now: Timestamp) -> bool {
+        let minute = self.memory.counts.get(&queue).map(|c| c.rate.last_minute(now));
+        self.memory.lanes.running_count(queue) == 0 && minute.is_none_or(|m| m.completed + m.failed == 0)
     }
 
     fn why_ready(

@@ -5,6 +5,7 @@ use tidegate_core::why::grouped;
 use tidegate_store::letters::{Grant, reauthorize};
 use tidegate_store::params::{CauseQuery, Causes, ProcessLetters, ProcessedLetters, Recovered};
 
+use super::super::filter::Filter;
 use super::{CausesArgs, ReauthorizedArgs};
 use crate::config::Config;
 use crate::data;
@@ -21,15 +22,19 @@ pub(super) async fn list(args: CausesArgs, config: &Config, output: &Output) -> 
     };
     let data = data::existing(config).await?;
     let found = data.store.causes(query).await?;
+    let named = Filter { queue: args.queue, kind: args.kind, ..Filter::default() };
+    let unknown = if found.total == 0 { named.unknown(&*data.store).await } else { None };
     data.close().await?;
     let value = super::super::facts(&found)?;
-    output.answer(&value, || table(&found, output))
+    output.answer(&value, || match unknown {
+        _ if found.total > 0 => table(&found, output),
+        Some(unknown) => format!("No dead letters that wait for review. {unknown}"),
+        None => "No dead letters that wait for review.".into(),
+    })
 }
 
-fn table(found: &Causes, output: &Output) -> String {
-    if found.total == 0 {
-        return "No dead letters that wait for review.".into();
-    }
+/// Causes with their letters.
+pub(crate) fn table(found: &Causes, output: &Output) -> String {
     let now = parse::now();
     let mut table = Table::new(vec![
         Column::fixed("CAUSE"),

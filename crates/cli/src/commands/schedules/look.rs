@@ -14,7 +14,7 @@ use super::{named, schedule_json};
 use crate::config::Config;
 use crate::data;
 use crate::error::{Failure, Result};
-use crate::output::{Column, Output, Table, dash, plural, short_when, stamp};
+use crate::output::{Column, Output, Table, dash, plural, short_when, short_when_in, stamp};
 use crate::parse;
 
 /// Arguments of `schedules next`.
@@ -70,6 +70,13 @@ pub(super) fn next_sentence(schedule: &ScheduleView) -> String {
     }
 }
 
+/// A time in a table, by the clock of the schedule's zone: that is the one its times are written in.
+fn by_its_clock(settings: &ScheduleSettings, at: Timestamp, now: Timestamp) -> String {
+    settings
+        .compile()
+        .map_or_else(|_| short_when(at, now), |compiled| short_when_in(at, now, compiled.zone.time_zone()))
+}
+
 fn local(settings: &ScheduleSettings, at: Timestamp) -> String {
     settings.compile().map_or_else(|_| at.to_string(), |compiled| readable(&compiled.local(at)))
 }
@@ -104,20 +111,20 @@ pub(super) async fn ls(config: &Config, output: &Output) -> Result<()> {
 
 fn table(schedules: &[ScheduleView], now: Timestamp) -> Table {
     let mut table = Table::new(vec![
-        Column::text("SCHEDULE", 14),
-        Column::text("KIND", 10).optional(2),
-        Column::text("WHEN", 28),
+        Column::text("SCHEDULE", 12),
+        Column::text("KIND", 10).optional(3),
+        Column::text("WHEN", 22),
         Column::fixed("NEXT"),
-        Column::fixed("LAST"),
-        Column::text("RESULT", 12),
-        Column::number("WAITING").optional(1),
-        Column::text("MANAGED BY", 10).optional(3),
+        Column::fixed("LAST").optional(1),
+        Column::text("RESULT", 9),
+        Column::number("WAITING").optional(2),
+        Column::path("MANAGED BY", 10, 24).optional(4),
     ]);
     for s in schedules {
         let next = match (&s.paused, s.next) {
             _ if s.retired.is_some() => "retired".into(),
             (Some(_), _) => "paused".into(),
-            (None, next) => dash(next.map(|t| short_when(t, now)).as_deref()),
+            (None, next) => dash(next.map(|t| by_its_clock(&s.settings, t, now)).as_deref()),
         };
         table.row(vec![
             s.name.to_string(),

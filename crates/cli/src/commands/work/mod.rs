@@ -2,6 +2,7 @@
 
 mod exec;
 mod http;
+mod kinds;
 mod metrics;
 
 use std::io::Write as _;
@@ -11,15 +12,14 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::json;
 use tidegate::gates::GateSettings;
-use tidegate::{Context, Failure as JobFailure, KindSettings, Outcome, Tidegate, Worker};
+use tidegate::{Context, Failure as JobFailure, Outcome, Tidegate, Worker};
 use tidegate_core::codes;
 use tidegate_core::ids::{ConnectorName, KindName, QueueName};
 use tidegate_core::time::Millis;
-use tidegate_store::Store;
-use tidegate_store::params::KindView;
 
 use self::exec::Command;
 use self::http::Endpoint;
+use self::kinds::Kinds;
 use self::metrics::Metrics;
 use crate::config::{Config, nearest};
 use crate::data;
@@ -29,15 +29,16 @@ use crate::output::{Output, clean};
 use crate::parse;
 use crate::telemetry::{self, TelemetryArgs};
 
-/// Queue of a kind that is registered here.
-const DEFAULT_QUEUE: &str = "default";
-
 /// Arguments of `work`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct WorkArgs {
     /// Kinds to handle; one that is not registered is registered
     #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
     kinds: Vec<String>,
+    /// Register a --kind that is new although jobs of one with a similar name wait
+    #[arg(long, requires = "kinds")]
+    new: bool,
     /// Queues to serve; without --kind every kind in them is handled
     #[arg(long = "queue", value_name = "QUEUE", value_delimiter = ',')]
     queues: Vec<String>,
@@ -214,7 +215,10 @@ pub(crate) async fn run(args: WorkArgs, config: &Config, output: &Output) -> Res
     let timeout_ms = args.timeout.as_deref().map(parse::span).transpose()?;
     let data = data::open_or_create(&config).await?;
     let connector = args.gate.as_deref().map(parse::name::<ConnectorName>).transpose()?;
-    let kinds = kinds(&*data.store, &named, &queues, (timeout_ms, connector.as_ref())).await?;
+    let kinds = kinds::choose(&*data.store, &named, &queues, (timeout_ms, connector.as_ref())).await?;
+    if !args.new {
+        kinds.refuse_a_slip(&*data.store).await?;
+    }
     let mut tide = gated(&data, &config, connector.as_ref()).await?;
     let traces = telemetry::start(&config)?;
     if let Some(traces) = &traces {
@@ -223,7 +227,7 @@ pub(crate) async fn run(args: WorkArgs, config: &Config, output: &Output) -> Res
     let handling =
         Handling { handler, gate: connector.map(|c| (c, args.cost)), quiet: args.quiet || output.json };
     let worker = worker(&tide, &kinds, &queues, &Arc::new(handling), &config);
-    worker.check().await.map_err(refused)?;
+    worker.check().await.map_err(|e| refused(e, &kinds))?;
     output.note(&opening(&kinds, &config, &data.target.shown()));
     let job_log = JobLog::start(&config, &data.store);
     let metrics = Metrics::serve(&config, &data, traces.clone(), output).await?;
@@ -231,58 +235,29 @@ pub(crate) async fn run(args: WorkArgs, config: &Config, output: &Output) -> Res
     metrics.end().await;
     job_log.end().await;
     telemetry::end(traces).await;
-    let report = report.map_err(refused)?;
+    let report = report.map_err(|e| refused(e, &kinds))?;
     if let Some(gates) = tide.gate_backend() {
         gates.flush().await;
     }
     data.close().await?;
-    output.answer(&json!({ "attempts": report }), || format!("Stopped: {report}."))
+    let registered: Vec<&KindName> = kinds.registered().collect();
+    output.answer(&json!({ "attempts": report, "registered": registered }), || format!("Stopped: {report}."))
 }
 
 /// Why the worker does not work, with what to do about it from here.
-fn refused(error: tidegate::Error) -> Failure {
+fn refused(error: tidegate::Error, kinds: &Kinds) -> Failure {
     match error.code {
-        codes::HANDLERS_MISSING => Failure::from(error).hint(
-            "name those kinds too with --kind, or leave --kind out and name the --queue: then every kind in it is handled",
-        ),
+        codes::HANDLERS_MISSING => Failure::from(error).hint(format!(
+            "{}name those kinds too with --kind, or leave --kind out and name the --queue: then every kind in it is handled",
+            kinds.meant().map_or(String::new(), |meant| format!("{meant} Otherwise ")),
+        )),
         _ => error.into(),
     }
 }
 
-/// The kinds to handle, each with its settings if it is to be registered.
-async fn kinds(
-    store: &dyn Store,
-    named: &[KindName],
-    queues: &[QueueName],
-    (timeout_ms, connector): (Option<i64>, Option<&ConnectorName>),
-) -> Result<Vec<(KindName, Option<KindSettings>)>> {
-    let known = store.kinds().await?;
-    if named.is_empty() {
-        let served = |k: &KindView| queues.contains(&k.settings.queue);
-        let found: Vec<_> = known.into_iter().filter(served).map(|k| (k.name, None)).collect();
-        let list: Vec<String> = queues.iter().map(ToString::to_string).collect();
-        if found.is_empty() {
-            return Err(Failure::new(
-                codes::UNKNOWN_KIND,
-                format!("no kind is registered in {}", list.join(", ")),
-            )
-            .hint("name one with --kind, and it is registered"));
-        }
-        return Ok(found);
-    }
-    let queue = queues.first().cloned().map_or_else(|| QueueName::new(DEFAULT_QUEUE), Ok)?;
-    let settings = |name: &KindName| {
-        let mut settings = KindSettings::new(queue.clone());
-        settings.timeout_ms = timeout_ms.unwrap_or(settings.timeout_ms);
-        settings.connector = connector.cloned();
-        (!known.iter().any(|k| k.name == *name)).then_some(settings)
-    };
-    Ok(named.iter().map(|name| (name.clone(), settings(name))).collect())
-}
-
 fn worker(
     tide: &Tidegate,
-    kinds: &[(KindName, Option<KindSettings>)],
+    kinds: &Kinds,
     queues: &[QueueName],
     handling: &Arc<Handling>,
     config: &Config,
@@ -297,7 +272,7 @@ fn worker(
     if let Some(name) = config.text("worker.name") {
         worker = worker.name(name);
     }
-    for (kind, settings) in kinds {
+    for (kind, settings) in &kinds.list {
         let handling = handling.clone();
         worker = worker.handle_kind(kind.as_str(), settings.clone(), move |cx: Context| {
             let handling = handling.clone();
@@ -305,17 +280,24 @@ fn worker(
         });
     }
     // A queue must exist to be served; those of new kinds are made with them.
-    let made: Vec<&QueueName> = kinds.iter().filter_map(|(_, s)| s.as_ref().map(|s| &s.queue)).collect();
+    let made: Vec<&QueueName> = kinds.list.iter().filter_map(|(_, s)| s.as_ref().map(|s| &s.queue)).collect();
     for queue in queues.iter().filter(|q| !made.contains(q)) {
         worker = worker.queue(queue.as_str());
     }
     worker
 }
 
-fn opening(kinds: &[(KindName, Option<KindSettings>)], config: &Config, store: &str) -> String {
-    let names: Vec<&str> = kinds.iter().map(|(k, _)| k.as_str()).collect();
-    let new: Vec<&str> = kinds.iter().filter(|(_, s)| s.is_some()).map(|(k, _)| k.as_str()).collect();
-    let new = if new.is_empty() { String::new() } else { format!(" Registered {}.", new.join(", ")) };
+fn opening(kinds: &Kinds, config: &Config, store: &str) -> String {
+    let names: Vec<&str> = kinds.list.iter().map(|(k, _)| k.as_str()).collect();
+    let new: Vec<&str> = kinds.registered().map(KindName::as_str).collect();
+    let new = match (new.as_slice(), kinds.meant()) {
+        ([], _) => String::new(),
+        (new, meant) => {
+            let are = if new.len() == 1 { "which is" } else { "which are" };
+            let meant = meant.map_or(String::new(), |meant| format!(" {meant}"));
+            format!(" Registered {}, {are} new.{meant}", new.join(", "))
+        }
+    };
     format!(
         "Working on {} at {store}, {} at a time.{new}\nCtrl-C lets what runs finish; twice stops now.",
         names.join(", "),
