@@ -157,6 +157,19 @@ fn no_data(dir: &Path) -> Failure {
     Failure::new(codes::NO_DATA, format!("no data at {}", dir.display()))
 }
 
+/// The directory that is meant, if there is no data in it yet.
+pub(crate) fn missing(config: &Config) -> Result<Option<PathBuf>> {
+    match target(config)? {
+        Target::Directory(dir) if !exists(&dir) => Ok(Some(dir)),
+        _ => Ok(None),
+    }
+}
+
+/// A store with nothing in it: it says what a new one would say, and leaves nothing behind.
+pub(crate) fn empty() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
+}
+
 /// Opens a store that exists; never makes one.
 pub(crate) async fn existing(config: &Config) -> Result<Data> {
     let target = target(config)?;

@@ -252,6 +252,8 @@ macro_rules! suite {
                 a_documents_schedule_is_in_force_and_changed_by_it_alone,
                 a_dropped_schedule_is_retired_and_comes_back_with_its_ledger,
                 a_kind_that_its_document_drops_no_longer_runs_by_itself,
+                a_document_is_the_one_that_it_says_it_is,
+                what_changes_and_what_is_as_wanted_is_counted_alike,
                 a_document_does_not_take_somebodys_own_schedule,
                 schedules_of_a_document_wait_for_each_other,
                 a_schedule_that_cannot_work_refuses_its_document,

@@ -127,6 +127,8 @@ pub const MAX_REGISTRY_VERSIONS: usize = 100;
 pub const MAX_REGISTRY_REFUSALS: usize = 50;
 /// Differences that a version names; the rest is counted.
 pub const MAX_REGISTRY_CHANGES: usize = 500;
+/// Entries that a document left alone and that are named; the rest is counted.
+pub const MAX_REGISTRY_LEFT: usize = 100;
 /// Retry policies with a name of their own.
 pub const MAX_POLICIES: usize = 200;
 /// Event names that a kind subscribes to, alert names it has, and codes it classifies.

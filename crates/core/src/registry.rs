@@ -1,13 +1,18 @@
 //! Settings of queues and kinds, and what makes them acceptable.
 //!
 //! - [`Document`]: queues, kinds and policies as a file or a request has them, read with the place of every mistake.
-//! - [`Difference`]: what a document changes.
+//! - [`Reading`]: a document as far as it could be read, and everything that is wrong with it, in one pass.
+//! - [`Difference`]: what a document changes; [`Left`]: what it leaves alone; [`Counts`]: how many of what.
 //! - [`Version`]: what history knows of one that was applied or refused.
 
 mod difference;
 mod document;
+mod entries;
 mod fields;
 mod history;
+mod misplaced;
+mod order;
+mod reading;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -19,8 +24,12 @@ use serde::{Deserialize, Serialize};
 
 pub use self::difference::{Change, Difference, difference, differences};
 pub use self::document::{Document, Format, Problem, hash_of};
-pub use self::fields::join;
+pub use self::entries::{Counts, Entry, Left};
+pub use self::fields::{join, told};
 pub use self::history::{Outcome, Version, VersionInfo};
+pub use self::misplaced::HIDDEN;
+pub use self::order::{Order, taken};
+pub use self::reading::{Reading, Standing};
 pub use self::schedule::ScheduleSpec;
 pub use self::writing::written;
 use crate::alerts::KindAlerts;
@@ -201,7 +210,7 @@ pub struct KindSettings {
     /// A document describes it: a handler that registers itself leaves it as it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub managed: bool,
-    /// Which document that is, by where it came from.
+    /// Which document that is: its own name, or where it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<String>,
 }

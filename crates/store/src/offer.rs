@@ -2,7 +2,7 @@
 //! in for both, so that an invalid document is never active and never forgotten.
 
 use tidegate_core::codes;
-use tidegate_core::registry::{Document, Format, Outcome, Problem};
+use tidegate_core::registry::{Format, Outcome, Problem, Reading, Standing};
 use tidegate_core::time::Timestamp;
 
 use crate::params::{Applied, Apply, RefusedDocument, Wanted};
@@ -39,26 +39,14 @@ pub enum Offered {
 
 /// Applies a document, or keeps in the history that it was refused.
 pub async fn offer(store: &dyn Store, offer: Offer<'_>) -> Result<Offered> {
-    let problems = match Document::parse(offer.text, offer.format) {
-        Err(problems) => problems,
-        Ok(document) => {
-            let apply = Apply {
-                wanted: Wanted::Document(Box::new(document)),
-                by: offer.by.to_owned(),
-                source: offer.source.to_owned(),
-                dry_run: offer.dry_run,
-                now: offer.now,
-            };
-            match store.apply(apply).await {
-                Ok(applied) => return Ok(Offered::Applied(applied)),
-                Err(error) if error.code == codes::INVALID_REGISTRY => error
-                    .detail
-                    .lines()
-                    .map(|line| Problem { path: String::new(), what: line.to_owned() })
-                    .collect(),
-                Err(error) => return Err(error),
-            }
+    let reading = Reading::of(offer.text, offer.format);
+    let problems = if reading.is_sound() {
+        match apply(store, reading, offer).await? {
+            Ok(applied) => return Ok(Offered::Applied(applied)),
+            Err(problems) => problems,
         }
+    } else {
+        mistakes(store, &reading, offer.source).await?
     };
     if !offer.dry_run {
         let hash = tidegate_core::registry::hash_of(offer.text);
@@ -71,4 +59,41 @@ pub async fn offer(store: &dyn Store, offer: Offer<'_>) -> Result<Offered> {
         }
     }
     Ok(Offered::Refused(problems))
+}
+
+async fn apply(
+    store: &dyn Store,
+    reading: Reading,
+    offer: Offer<'_>,
+) -> Result<std::result::Result<Applied, Vec<Problem>>> {
+    let document = match reading.into_document() {
+        Ok(document) => document,
+        Err(problems) => return Ok(Err(problems)),
+    };
+    let apply = Apply {
+        wanted: Wanted::Document(Box::new(document)),
+        by: offer.by.to_owned(),
+        source: offer.source.to_owned(),
+        dry_run: offer.dry_run,
+        now: offer.now,
+    };
+    match store.apply(apply).await {
+        Ok(applied) => Ok(Ok(applied)),
+        Err(error) if error.code == codes::INVALID_REGISTRY => {
+            let line = |line: &str| Problem { path: String::new(), what: line.to_owned() };
+            Ok(Err(error.detail.lines().map(line).collect()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Everything that is wrong with a document that could not be read as a whole: with what it says, and with what it names, which this
+/// store may have.
+pub async fn mistakes(store: &dyn Store, reading: &Reading, source: &str) -> Result<Vec<Problem>> {
+    let (registry, schedules) = (store.registry().await?, store.schedules().await?);
+    let in_force = schedules.iter().filter(|s| s.retired.is_none());
+    let standing: Vec<Standing<'_>> = in_force
+        .map(|s| Standing { name: &s.name, after: &s.settings.after, document: s.document.as_deref() })
+        .collect();
+    Ok(reading.beside(&registry, source, &standing))
 }

@@ -15,7 +15,7 @@ use tidegate_core::job::{
 use tidegate_core::letters::Cause;
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
-use tidegate_core::registry::{Difference, Document, KindSettings, Problem, QueueSettings};
+use tidegate_core::registry::{Counts, Difference, Document, KindSettings, Left, Problem, QueueSettings};
 use tidegate_core::retry::RetryPolicy;
 use tidegate_core::schedule::{BackfillRun, RunOf};
 use tidegate_core::time::Timestamp;
@@ -514,10 +514,19 @@ pub struct Applied {
     pub version: Option<u64>,
     /// What differs, or would.
     pub changes: Vec<Difference>,
+    /// How many of what differs.
+    #[serde(default)]
+    pub changed: Counts,
     /// Entries of the document that were as wanted.
     pub unchanged: u64,
-    /// Queues and kinds that the document does not name.
+    /// How many of what was as wanted.
+    #[serde(default)]
+    pub as_wanted: Counts,
+    /// Entries of the registry that the document does not name.
     pub left_alone: u64,
+    /// The first of them, and whose they are.
+    #[serde(default)]
+    pub left: Vec<Left>,
 }
 
 /// A document that was refused, for the history.

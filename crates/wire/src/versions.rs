@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_core::ids::{EventName, GroupKey, JobId, KindName, TenantId};
-use tidegate_core::registry::{Difference, Outcome, Problem as Mistake, VersionInfo};
+use tidegate_core::registry::{Counts, Difference, Left, Outcome, Problem as Mistake, VersionInfo};
 use tidegate_store::params;
 
 use crate::{Json, Time};
@@ -26,21 +26,35 @@ pub struct AppliedReply {
     /// What differs, or would.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Object>))]
     pub changes: Vec<Difference>,
+    /// How many of what differs: queues, kinds, schedules, policies, categories, platforms.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub changed: Counts,
     /// Entries of the document that were as wanted.
     pub unchanged: u64,
-    /// Queues and kinds that the document does not name.
+    /// How many of what was as wanted.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub as_wanted: Counts,
+    /// Entries of the registry that the document does not name.
     pub left_alone: u64,
+    /// The first of them: `what` each is, its `name`, and the `document` that has it.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<Object>))]
+    pub left: Vec<Left>,
 }
 
 impl From<params::Applied> for AppliedReply {
     fn from(a: params::Applied) -> Self {
-        Self { version: a.version, changes: a.changes, unchanged: a.unchanged, left_alone: a.left_alone }
+        let params::Applied { version, changes, changed, unchanged, as_wanted, left_alone, left } = a;
+        Self { version, changes, changed, unchanged, as_wanted, left_alone, left }
     }
 }
 
 impl From<AppliedReply> for params::Applied {
     fn from(a: AppliedReply) -> Self {
-        Self { version: a.version, changes: a.changes, unchanged: a.unchanged, left_alone: a.left_alone }
+        let AppliedReply { version, changes, changed, unchanged, as_wanted, left_alone, left } = a;
+        Self { version, changes, changed, unchanged, as_wanted, left_alone, left }
     }
 }
 
@@ -189,4 +203,18 @@ pub struct PublishedJob {
     /// What was done.
     #[cfg_attr(feature = "openapi", schema(value_type = crate::schema::EnqueueOutcome))]
     pub outcome: params::EnqueueOutcome,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_older_server_says_of_a_document_is_understood() {
+        let reply = r#"{"version": 3, "changes": [], "unchanged": 2, "left_alone": 1}"#;
+        let reply: AppliedReply = serde_json::from_str(reply).unwrap();
+        let applied = params::Applied::from(reply);
+        assert_eq!((applied.version, applied.unchanged, applied.left_alone), (Some(3), 2, 1));
+        assert_eq!((applied.changed, applied.left.len()), (Counts::default(), 0));
+    }
 }

@@ -3,23 +3,29 @@
 
 mod file;
 mod history;
+mod said;
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use serde_json::{Value, json};
 use tidegate_core::codes;
 use tidegate_core::policies::Policies;
-use tidegate_core::registry::{Document, written};
-use tidegate_store::params::{Applied, Apply, Wanted};
+use tidegate_core::registry::{Counts, Document, Problem, Reading, written};
+use tidegate_store::offer;
+use tidegate_store::params::{Apply, Wanted};
 
-pub(crate) use self::file::{Loaded, format_of, load, text_of};
+pub(crate) use self::file::{format_of, known_as, text_of};
+use self::said::{Said, say};
 use crate::config::Config;
 use crate::data;
 use crate::error::{Failure, Result};
-use crate::output::{Output, clean, plural, print};
+use crate::output::{Output, print};
 use crate::parse;
+
+/// What to do about a document that names what it does not have.
+const LOOKS_ALONE: &str = "validate looks at the document alone; if the store has it, `tidegate registry diff FILE` looks there too";
+/// What to do about one that is wrong by itself.
+const MEND: &str = "mend these places; docs/guides/registry.md shows what can be written";
 
 /// Commands on the registry.
 #[derive(Debug, Subcommand)]
@@ -143,22 +149,23 @@ pub(crate) async fn run(command: RegistryCommand, config: &Config, output: &Outp
 }
 
 fn validate(args: &FileArgs, output: &Output) -> Result<()> {
-    let Loaded { document, .. } = load(&args.file)?;
-    // What it names must be in it: there is no store to look at.
-    let problems = document.misplaced(|_| false, &Policies::default());
+    let reading = file::read(&args.file)?;
+    let problems = reading.alone();
     if !problems.is_empty() {
-        return Err(file::refused(&args.file, &problems));
+        let hint = if reading.leans_on_a_store() { LOOKS_ALONE } else { MEND };
+        return Err(file::refused(&args.file, &problems).hint(hint));
     }
-    let (queues, kinds) = (document.queues.len() as u64, document.kinds.len() as u64);
-    let value = json!({ "valid": true, "queues": queues, "kinds": kinds, "hash": document.hash() });
-    output.answer(&value, || {
-        format!("{} is right: {}, {}.", args.file.display(), plural(queues, "queue"), plural(kinds, "kind"))
-    })
+    let document = reading.document();
+    let counts = Counts::of(&document.entries());
+    let mut value = serde_json::to_value(counts)?;
+    value["valid"] = true.into();
+    value["hash"] = document.hash().into();
+    output.answer(&value, || format!("{} is right: {counts}.", args.file.display()))
 }
 
 async fn show(args: &ShowArgs, config: &Config, output: &Output) -> Result<()> {
     let mut document = if let Some(file) = &args.file {
-        load(file)?.document
+        file::read(file)?.into_document().map_err(|problems| file::refused(file, &problems))?
     } else {
         let data = data::existing(config).await?;
         let document = data.store.registry().await?;
@@ -198,21 +205,42 @@ fn only(document: &mut Document, names: &[String]) -> Result<()> {
 }
 
 async fn apply(args: &ApplyArgs, config: &Config, output: &Output) -> Result<()> {
-    // Everything is read before a store is made, so a mistake leaves nothing behind.
-    let Loaded { document, .. } = load(&args.file)?;
+    let (reading, source) = (file::read(&args.file)?, known_as(&args.file));
+    if !reading.is_sound() {
+        let problems = mistakes(&reading, &source, config).await.unwrap_or_else(|_| reading.alone());
+        return Err(file::refused(&args.file, &problems));
+    }
+    let document = reading.into_document().map_err(|problems| file::refused(&args.file, &problems))?;
+    let this = document.known_as(&source);
+    let this = Some(this.as_str());
+    let wanted = Wanted::Document(Box::new(document));
+    let apply = Apply { wanted, by: who(), source, dry_run: args.dry_run, now: parse::now() };
+    let refused = |e| file::refused_by_store(&args.file.display().to_string(), e);
+    // Where there is no store yet an empty one is asked first, so a mistake leaves nothing behind.
+    let missing = data::missing(config)?;
+    if let Some(dir) = &missing {
+        let dry = Apply { dry_run: true, ..apply.clone() };
+        let would = data::empty().apply(dry).await.map_err(refused)?;
+        if args.dry_run {
+            return say(&would, &Said { dry_run: true, this, missing: Some(dir) }, output);
+        }
+    }
     let data =
         if args.dry_run { data::existing(config).await? } else { data::open_or_create(config).await? };
-    let apply = Apply {
-        wanted: Wanted::Document(Box::new(document)),
-        by: who(),
-        source: args.file.display().to_string(),
-        dry_run: args.dry_run,
-        now: parse::now(),
-    };
     let applied = data.store.apply(apply).await;
     data.close().await?;
-    let source = args.file.display().to_string();
-    say(&applied.map_err(|e| file::refused_by_store(&source, e))?, args.dry_run, output)
+    say(&applied.map_err(refused)?, &Said { dry_run: args.dry_run, this, missing: None }, output)
+}
+
+/// Everything that is wrong with a document that could not be read as a whole, in the store that is meant.
+async fn mistakes(reading: &Reading, source: &str, config: &Config) -> Result<Vec<Problem>> {
+    if data::missing(config)?.is_some() {
+        return Ok(offer::mistakes(&*data::empty(), reading, source).await?);
+    }
+    let data = data::existing(config).await?;
+    let found = offer::mistakes(&*data.store, reading, source).await;
+    data.close().await?;
+    Ok(found?)
 }
 
 async fn rollback(args: &RollbackArgs, config: &Config, output: &Output) -> Result<()> {
@@ -227,49 +255,12 @@ async fn rollback(args: &RollbackArgs, config: &Config, output: &Output) -> Resu
     let applied = data.store.apply(apply).await;
     data.close().await?;
     let source = format!("version {}", args.number);
-    say(&applied.map_err(|e| file::refused_by_store(&source, e))?, args.dry_run, output)
+    let applied = applied.map_err(|e| file::refused_by_store(&source, e))?;
+    say(&applied, &Said { dry_run: args.dry_run, this: None, missing: None }, output)
 }
 
 /// Who changes it, as the system knows them.
 pub(crate) fn who() -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_default();
     if user.is_empty() { "command line".into() } else { user }
-}
-
-fn say(applied: &Applied, dry_run: bool, output: &Output) -> Result<()> {
-    let value = json!({
-        "dry_run": dry_run,
-        "version": applied.version,
-        "changes": applied.changes,
-        "unchanged": applied.unchanged,
-        "left_alone": applied.left_alone,
-    });
-    output.answer(&value, || {
-        let mut text = String::new();
-        for difference in &applied.changes {
-            let _ = writeln!(text, "{} {} {}", difference.change.as_str(), difference.what, difference.name);
-            for (field, now, then) in &difference.fields {
-                let _ = writeln!(text, "    {field}: {} → {}", shown(now), shown(then));
-            }
-        }
-        let done = if dry_run { "would change; nothing was changed" } else { "changed" };
-        let entries = plural(applied.changes.len() as u64, "entry").replace("entrys", "entries");
-        let _ = write!(text, "{entries} {done}");
-        if applied.unchanged > 0 {
-            let _ = write!(text, "; {} as wanted", applied.unchanged);
-        }
-        if applied.left_alone > 0 {
-            let left = applied.left_alone;
-            let _ = write!(text, "; {left} in the store that the document does not name, left alone");
-        }
-        text.push('.');
-        if let Some(version) = applied.version {
-            let _ = write!(text, " This is version {version}.");
-        }
-        text
-    })
-}
-
-fn shown(value: &Value) -> String {
-    if value.is_null() { "–".into() } else { clean(&value.to_string()) }
 }

@@ -6,6 +6,7 @@ mod common;
 mod config;
 mod demo;
 mod doctor;
+mod documents;
 mod gates;
 mod handlers;
 mod letters;

@@ -2,7 +2,7 @@
 
 use tidegate_core::codes;
 use tidegate_core::ids::ScheduleName;
-use tidegate_core::registry::{Change, Document, Format};
+use tidegate_core::registry::{Change, Counts, Document, Format, Left};
 use tidegate_core::schedule::{Decided, ScheduleSettings, ScheduleSpec, SkipReason, TickEntry};
 use tidegate_core::time::Timestamp;
 use tidegate_store::Result;
@@ -150,6 +150,48 @@ pub async fn a_kind_that_its_document_drops_no_longer_runs_by_itself(w: &mut Wor
     let there = view(w, "nightly").await;
     assert_eq!((there.document, there.retired), (None, None));
     assert!(w.store().delete_schedule(name("nightly"), w.now).await.expect("it is somebody's own"));
+}
+
+/// A document that says which one it is, is that one wherever it comes from; without, where it comes from says so.
+pub async fn a_document_is_the_one_that_it_says_it_is(w: &mut World) {
+    let named = |text: &str| format!("document = \"nights\"\n{text}");
+    try_apply_from(w, "/a/reg.toml", &named(NIGHTLY)).await.expect("it is accepted");
+    assert_eq!(view(w, "nightly").await.document.as_deref(), Some("nights"));
+    // From the same place, but another document.
+    let other = try_apply_from(w, "/a/reg.toml", "[queues.q]\n").await.expect("it is accepted");
+    assert_eq!(view(w, "nightly").await.retired, None);
+    let left = |what: &str, name: &str, document: Option<&str>| Left {
+        what: what.into(),
+        name: name.into(),
+        document: document.map(Into::into),
+    };
+    let nights = Some("nights");
+    let all = [left("schedule", "nightly", nights), left("kind", "nightly", nights), left("kind", "k", None)];
+    assert_eq!((other.left_alone, other.left), (3, all.to_vec()));
+    // From elsewhere, but the same document. What it changes it does not leave alone.
+    let dropped = try_apply_from(w, "-", &named("[queues.q]\n")).await.expect("it is accepted");
+    assert!(view(w, "nightly").await.retired.is_some());
+    assert_eq!((dropped.left_alone, dropped.left), (1, vec![left("kind", "k", None)]));
+    assert_eq!(
+        (dropped.changed, dropped.as_wanted),
+        (Counts { kinds: 1, schedules: 1, ..Counts::default() }, Counts { queues: 1, ..Counts::default() })
+    );
+    let versions = w.store().versions(1).await.expect("answered");
+    assert_eq!(versions[0].source, "-", "history says where it came from");
+    // The registry is not that document.
+    assert_eq!(w.store().registry().await.expect("answered").name, None);
+}
+
+/// What is told of a document that changes everything, and then nothing, are the same things.
+pub async fn what_changes_and_what_is_as_wanted_is_counted_alike(w: &mut World) {
+    let text = "[policies.p]\nmax_attempts = 2\nbackoff = \"immediate\"\n[categories]\nLOGIC_ERROR = \"p\"\n\
+         [platforms]\nshopify = 2\n[queues.new]\n[kinds.nightly]\nqueue = \"new\"\nschedule = { every = \"10m\" }\n";
+    let all = Counts { queues: 1, kinds: 1, schedules: 1, policies: 1, categories: 1, platforms: 1 };
+    let first = apply(w, text).await;
+    assert_eq!((first.changed, first.as_wanted, first.unchanged), (all, Counts::default(), 0));
+    let again = apply(w, text).await;
+    assert_eq!((again.changed, again.as_wanted, again.unchanged), (Counts::default(), all, 6));
+    assert_eq!((again.version, again.left_alone), (None, first.left_alone));
 }
 
 /// A name that somebody took refuses the document as a whole, with its place.

@@ -11,7 +11,6 @@ use tidegate_core::codes;
 use tidegate_core::ids::{EventName, KindName};
 use tidegate_core::job::Priority;
 use tidegate_core::payload::Payload;
-use tidegate_core::policies::Policies;
 use tidegate_core::registry::{Document, Format};
 use tidegate_core::time::Timestamp;
 use tidegate_store::offer::{Offer, Offered, offer};
@@ -51,7 +50,7 @@ fn document() -> Document {
 #[test]
 fn the_example_is_right_by_itself_and_is_the_catalog() {
     let document = document();
-    assert_eq!(document.misplaced(|_| false, &Policies::default()), []);
+    assert_eq!(document.misplaced(None), []);
     assert_eq!((document.kinds.len(), document.queues.len()), (16, 8));
     for (name, queue, priority, concurrency, _) in CATALOG {
         let settings = &document.kinds[&kind(name)];

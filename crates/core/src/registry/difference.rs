@@ -41,6 +41,16 @@ pub struct Difference {
     pub fields: Vec<(String, Value, Value)>,
 }
 
+impl Difference {
+    /// What becomes of it, in a word. A schedule is not removed: it is retired, and its history stays.
+    pub fn verb(&self) -> &'static str {
+        match (self.change, self.what.as_str()) {
+            (Change::Remove, "schedule") => "retire",
+            (change, _) => change.as_str(),
+        }
+    }
+}
+
 /// Where `there` is not as `wanted`. Queues and kinds that `wanted` does not name are left alone; policies too, unless
 /// `exactly`.
 pub fn differences(there: &Document, wanted: &Document, exactly: bool) -> Vec<Difference> {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::fields::{Fields, Problems, boolean, float, join, kind_of, parsed, text, texts, whole};
+use super::reading::{Reading, Spoiled};
 use super::schedule::ScheduleSpec;
 use super::{KindSettings, Limiter, QueueSettings, Retention};
 use crate::alerts::KindAlerts;
@@ -48,6 +49,9 @@ pub enum Format {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Document {
+    /// Which document it is, if it says so; else that is told by where it came from.
+    #[serde(rename = "document", skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Queues by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub queues: BTreeMap<QueueName, QueueSettings>,
@@ -62,81 +66,18 @@ pub struct Document {
 impl Document {
     /// Reads a document.
     pub fn parse(text: &str, format: Format) -> Result<Self, Vec<Problem>> {
-        let whole = |what: String| vec![Problem { path: String::new(), what }];
-        if text.len() > limits::MAX_REGISTRY_BYTES {
-            let (bytes, most) = (text.len(), limits::MAX_REGISTRY_BYTES);
-            return Err(whole(format!("it has {bytes} bytes, at most {most} are allowed")));
-        }
-        let value: Value = match format {
-            Format::Json => serde_json::from_str(text).map_err(|e| whole(format!("it is not JSON: {e}")))?,
-            Format::Toml => toml::from_str(text).map_err(|e| {
-                let at = e.span().map_or(0, |s| s.start);
-                let line = text.bytes().take(at).filter(|b| *b == b'\n').count() + 1;
-                whole(format!("it is not TOML: line {line}: {}", e.message()))
-            })?,
-        };
-        Self::read(&value)
+        Reading::of(text, format).into_document()
     }
 
     /// Reads a document from a value.
     pub fn read(value: &Value) -> Result<Self, Vec<Problem>> {
-        let mut problems = Problems::default();
-        let mut document = Self::default();
-        if let Some(mut fields) = Fields::open(String::new(), value, &mut problems) {
-            let (retries, categories) = (fields.get("policies"), fields.get("categories"));
-            let (platforms, queues, kinds) =
-                (fields.get("platforms"), fields.get("queues"), fields.get("kinds"));
-            fields.end();
-            document.policies = read_policies(retries, categories, platforms, &mut problems);
-            for (path, name, value) in entries::<QueueName>("queues", queues, &mut problems) {
-                if let Some(settings) = read_queue(path, value, &document.policies, &mut problems) {
-                    document.queues.insert(name, settings);
-                }
-            }
-            for (path, name, value) in entries::<KindName>("kinds", kinds, &mut problems) {
-                if let Some(settings) = read_kind(path, value, &document.policies, &mut problems) {
-                    document.kinds.insert(name, settings);
-                }
-            }
-        }
-        problems.into_result(document)
+        Reading::of_value(value).into_document()
     }
 
-    /// What is wrong with it in a store that has these queues and policies beside it.
-    pub fn misplaced(&self, has_queue: impl Fn(&QueueName) -> bool, stored: &Policies) -> Vec<Problem> {
-        let mut problems = vec![];
-        for (name, kind) in &self.kinds {
-            let path = join("kinds", name.as_str());
-            if !self.queues.contains_key(&kind.queue) && !has_queue(&kind.queue) {
-                let near = nearest(kind.queue.as_str(), self.queues.keys().map(QueueName::as_str));
-                let near = near.map_or(String::new(), |n| format!("; did you mean `{n}`?"));
-                let what = format!(
-                    "there is no queue {}{near}; add [queues.{}] to the document, even if it is empty",
-                    kind.queue, kind.queue
-                );
-                problems.push(Problem { path: join(&path, "queue"), what });
-            }
-            problems.extend(self.unknown_policy(&path, kind.policy.as_deref(), stored));
-        }
-        for (name, queue) in &self.queues {
-            problems.extend(self.unknown_policy(
-                &join("queues", name.as_str()),
-                queue.policy.as_deref(),
-                stored,
-            ));
-        }
-        problems
-    }
-
-    fn unknown_policy(&self, path: &str, name: Option<&str>, stored: &Policies) -> Option<Problem> {
-        let name = name.filter(|n| self.policies.named(n).is_none() && stored.named(n).is_none())?;
-        let known: Vec<&str> = self.policies.names().chain(stored.named.keys().map(String::as_str)).collect();
-        let near = nearest(name, known.iter().copied());
-        let near = near.map_or_else(
-            || format!("; there are {}", known.join(", ")),
-            |n| format!("; did you mean `{n}`?"),
-        );
-        Some(Problem { path: join(path, "retry"), what: format!("there is no policy {name:?}{near}") })
+    /// Which document it is, if it came from there.
+    pub fn known_as(&self, source: &str) -> String {
+        // However somebody wrote the way to it.
+        self.name.clone().unwrap_or_else(|| source.trim_start_matches("./").to_owned())
     }
 
     /// Sets every policy that is named to what the name means now.
@@ -177,6 +118,39 @@ pub fn hash_of(text: &str) -> String {
     })
 }
 
+/// The name of a document; a path is one, too.
+fn document_name(value: &Value) -> Result<String, String> {
+    let name = text(value)?;
+    let most = limits::MAX_NOTE_BYTES;
+    if name.trim().is_empty() || name.len() > most || name.chars().any(char::is_control) {
+        return Err(format!("a document's name has 1 to {most} bytes and no control characters"));
+    }
+    Ok(name)
+}
+
+/// The tables of a document.
+pub(super) const TABLES: [&str; 5] = ["policies", "categories", "platforms", "queues", "kinds"];
+
+/// Reads a whole document: what could be read, and which entries could not be but are there, so that others may name them.
+pub(super) fn read_document(value: &Value, problems: &mut Problems) -> (Document, Spoiled) {
+    let (mut document, mut spoiled) = (Document::default(), Spoiled::of(value));
+    let Some(mut fields) = Fields::open(String::new(), value, problems) else { return (document, spoiled) };
+    let [retries, categories, platforms, queues, kinds] = TABLES.map(|table| fields.get(table));
+    document.name = fields.take("document", document_name);
+    fields.end();
+    document.policies = read_policies(retries, categories, platforms, &spoiled, problems);
+    for (path, name, value) in entries::<QueueName>("queues", queues, problems) {
+        let settings = read_queue(path, value, &document.policies, problems);
+        document.queues.insert(name, settings.unwrap_or_default());
+    }
+    for (path, name, value) in entries::<KindName>("kinds", kinds, problems) {
+        let kind = read_kind(path, value, &document.policies, problems);
+        spoiled.note(&name, value, kind.as_ref().map(|(kind, has_queue)| (kind, *has_queue)));
+        document.kinds.extend(kind.map(|(kind, _)| (name, kind)));
+    }
+    (document, spoiled)
+}
+
 /// The entries of a table whose keys are names.
 fn entries<'v, N: std::str::FromStr<Err: fmt::Display>>(
     what: &str,
@@ -203,6 +177,7 @@ fn read_policies(
     named: Option<&Value>,
     categories: Option<&Value>,
     platforms: Option<&Value>,
+    spoiled: &Spoiled,
     problems: &mut Problems,
 ) -> Policies {
     let mut read = Policies::default();
@@ -210,9 +185,9 @@ fn read_policies(
         if let Err(why) = policies::check_name(&name) {
             problems.add(path.clone(), why);
         }
-        if let Some(policy) = read_policy(path, value, problems) {
-            read.named.insert(name, policy);
-        }
+        // One that is wrong is there all the same.
+        let policy = read_policy(path, value, problems).unwrap_or_else(RetryPolicy::standard);
+        read.named.insert(name, policy);
     }
     if read.named.len() > limits::MAX_POLICIES {
         let what = format!("{} policies; at most {} are allowed", read.named.len(), limits::MAX_POLICIES);
@@ -228,7 +203,7 @@ fn read_policies(
         let policy = match value.as_str() {
             Some(named) => {
                 let found = read.named(named).map(std::borrow::Cow::into_owned);
-                if found.is_none() {
+                if found.is_none() && !spoiled.policies {
                     problems.add(path, format!("there is no policy {named:?} in the document or shipped"));
                 }
                 found
@@ -414,7 +389,13 @@ fn read_queue(
     Some(settings)
 }
 
-fn read_kind(path: String, value: &Value, known: &Policies, problems: &mut Problems) -> Option<KindSettings> {
+/// Reads a kind, and says whether it names a queue.
+fn read_kind(
+    path: String,
+    value: &Value,
+    known: &Policies,
+    problems: &mut Problems,
+) -> Option<(KindSettings, bool)> {
     let mut fields = Fields::open(path, value, problems)?;
     let queue = fields.take("queue", parsed);
     if queue.is_none() && fields.get("queue").is_none() {
@@ -449,7 +430,7 @@ fn read_kind(path: String, value: &Value, known: &Policies, problems: &mut Probl
         }
     }
     fields.end();
-    queue.map(|_| kind)
+    Some((kind, queue.is_some()))
 }
 
 fn read_events(fields: &mut Fields<'_, '_>) -> Vec<EventName> {

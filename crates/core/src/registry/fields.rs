@@ -3,12 +3,13 @@
 use serde_json::{Map, Value};
 
 use super::Problem;
+use super::document::TABLES;
 use crate::limits;
 use crate::near::nearest;
 use crate::time::Millis;
 
 /// Everything that is wrong with a document.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Problems {
     list: Vec<Problem>,
     more: usize,
@@ -23,12 +24,41 @@ impl Problems {
         }
     }
 
-    pub(super) fn into_result<T>(mut self, whole: T) -> Result<T, Vec<Problem>> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// All of them, by their place: what is wrong with one entry stands together.
+    pub(super) fn told(mut self) -> Vec<Problem> {
+        self.list.sort_by(|a, b| place(&a.path).cmp(&place(&b.path)));
         if self.more > 0 {
             self.list.push(Problem { path: String::new(), what: format!("and {} more", self.more) });
         }
-        if self.list.is_empty() { Ok(whole) } else { Err(self.list) }
+        self.list
     }
+}
+
+impl Extend<Problem> for Problems {
+    fn extend<I: IntoIterator<Item = Problem>>(&mut self, problems: I) {
+        problems.into_iter().for_each(|p| self.add(p.path, p.what));
+    }
+}
+
+/// Problems by their place, as many as are told.
+pub fn told(problems: impl IntoIterator<Item = Problem>) -> Vec<Problem> {
+    let mut all = Problems::default();
+    all.extend(problems);
+    all.told()
+}
+
+/// Table and name of the entry that a path leads to; tables in the order in which they are read.
+fn place(path: &str) -> (Option<usize>, &str) {
+    let (table, rest) = path.split_once('.').unwrap_or((path, ""));
+    let name = match rest.strip_prefix('"') {
+        Some(quoted) => quoted.split('"').next(),
+        None => rest.split('.').next(),
+    };
+    (TABLES.iter().position(|t| *t == table), name.unwrap_or_default())
 }
 
 /// A path one step longer; names that TOML would quote are quoted.

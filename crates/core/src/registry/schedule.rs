@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::ids::ScheduleName;
 use crate::limits;
 use crate::schedule::ScheduleSettings;
 use crate::schema::{self, Schema};
@@ -43,6 +44,15 @@ impl ScheduleSpec {
     /// The settings that were written.
     pub fn settings(&self) -> Result<ScheduleSettings, String> {
         ScheduleSettings::deserialize(&self.0).map_err(|e| e.to_string())
+    }
+
+    /// Schedules that it waits for, as far as that can be read.
+    pub fn after(&self) -> Vec<ScheduleName> {
+        let written = || {
+            let names = self.0.get("after").and_then(Value::as_array).into_iter().flatten();
+            names.filter_map(|name| ScheduleName::new(name.as_str()?).ok()).collect()
+        };
+        self.settings().map_or_else(|_| written(), |settings| settings.after)
     }
 
     /// What is wrong with it for a kind whose payloads look like this, with its place.

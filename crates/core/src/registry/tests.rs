@@ -2,7 +2,6 @@ use serde_json::json;
 
 use super::*;
 use crate::ids::KindName;
-use crate::policies::Policies;
 use crate::retry::{Backoff, Jitter};
 
 fn parse(text: &str) -> Document {
@@ -60,7 +59,7 @@ fn a_document_is_read_with_spans_as_people_write_them() {
     let policies = &document.policies;
     assert_eq!(policies.categories[&Category::TransientServer], policies.named["patient"]);
     assert_eq!(policies.categories[&Category::LogicError].jitter, Jitter::PlusTenth);
-    assert_eq!(document.misplaced(|_| false, &Policies::default()), []);
+    assert_eq!(document.misplaced(None), []);
 }
 
 #[test]
@@ -162,7 +161,7 @@ retry = { max_attempts = 2, backoff = { type = "linear" } }
 fn what_a_document_names_must_be_somewhere() {
     let document = parse("[queues.billing]\n[kinds.k]\nqueue = \"biling\"\nretry = \"webhok\"\n");
     let said: Vec<String> =
-        document.misplaced(|_| false, &Policies::default()).iter().map(ToString::to_string).collect();
+        document.misplaced(Some(&Document::default())).iter().map(ToString::to_string).collect();
     assert!(
         said[0].starts_with("kinds.k.queue: there is no queue biling; did you mean `billing`?"),
         "{said:?}"
@@ -171,7 +170,8 @@ fn what_a_document_names_must_be_somewhere() {
         said[1].starts_with("kinds.k.retry: there is no policy \"webhok\"; did you mean `webhook`?"),
         "{said:?}"
     );
-    assert_eq!(document.misplaced(|_| true, &Policies::default()).len(), 1);
+    let there = parse("[queues.biling]\n");
+    assert_eq!(document.misplaced(Some(&there)).len(), 1);
 }
 
 #[test]
@@ -225,6 +225,13 @@ x-secret = {secret}
     let old = kind(true, "s3cret");
     let mut shown = kind(true, "***");
     assert_eq!(shown.hidden(None), ["schema", "schedule.payload"], "nobody knows it");
+    let mut document = parse("[queues.q]\n");
+    document.kinds.insert(KindName::new("call").unwrap(), shown.clone());
+    let reading = Reading::of_value(&written(&document, false));
+    assert!(reading.is_sound() && reading.leans_on_a_store());
+    let found = said(&reading.alone());
+    assert!(found.len() == 2 && found[1].starts_with("kinds.call.schedule.payload: a secret"), "{found:?}");
+    assert_eq!(reading.beside(&document, "-", &[]), [], "a store that has the kind may know it");
     shown.reveal(&old);
     assert!(shown.hidden(Some(&old)).is_empty());
     assert_eq!(shown, old, "it was put back");
@@ -236,4 +243,144 @@ x-secret = {secret}
     let mut told = kind(false, "told");
     told.reveal(&old);
     assert!(told.hidden(Some(&old)).is_empty(), "who writes the value may show it");
+}
+
+fn said(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_document_may_say_which_one_it_is() {
+    let named = parse("document = \"billing\"\n[queues.a]\n");
+    assert_eq!((named.known_as("./reg.toml"), named.known_as("-")), ("billing".into(), "billing".into()));
+    assert_eq!(parse("[queues.a]\n").known_as("./reg.toml"), "reg.toml");
+    for full in [false, true] {
+        let text = toml::to_string_pretty(&written(&named, full)).unwrap();
+        assert_eq!(parse(&text), named, "{text}");
+    }
+    let long = format!("{:?}", "x".repeat(limits::MAX_NOTE_BYTES + 1));
+    for wrong in ["7", "\"\"", "\"  \"", "\"a\\nb\"", &long] {
+        let found = mistakes(&format!("document = {wrong}\n"));
+        assert!(found.len() == 1 && found[0].starts_with("document: "), "{wrong}: {found:?}");
+    }
+    // What an older program stored has none, and neither has what it will read.
+    assert!(!serde_json::to_string(&parse("[queues.a]\n")).unwrap().contains("document"));
+}
+
+/// Wrong in what it says and in what it names, at once; what is there but wrong is not called missing.
+const TANGLED: &str = r#"
+[policies.bad]
+max_attempts = 2
+[categories]
+LOGIC_ERROR = "bad"
+[queues]
+odd = 7
+[queues.a]
+weigth = 2
+retry = "webhok"
+[kinds]
+later = 7
+[kinds.b]
+queue = "nowhere"
+retry = "bad"
+alerts = ["faild"]
+schedule = { cron = "0 3 * * *", after = ["zzz", "c", "later", "homeless"] }
+[kinds.c]
+queue = "odd"
+retry = "unheard"
+schedule = { crn = "0 3 * * *", after = ["yyy"] }
+[kinds.homeless]
+retry = "unheard"
+schedule = 7
+[kinds.ring]
+queue = "a"
+schedule = { cron = "61 3 * * *", after = ["ring"] }
+"#;
+
+#[test]
+fn every_mistake_is_named_in_one_pass_and_nothing_that_follows_from_one() {
+    let reading = Reading::of(TANGLED, Format::Toml);
+    assert!(!reading.is_sound() && reading.leans_on_a_store());
+    let expected = [
+        "policies.bad.backoff: it is missing",
+        "queues.a.weigth: there is no such setting",
+        "queues.a.retry: there is no policy \"webhok\" in the document; did you mean `webhook`?",
+        "queues.odd: it is a number, it should be a table",
+        "kinds.b.alerts: faild",
+        "kinds.b.queue: there is no queue nowhere in the document; add [queues.nowhere]",
+        "kinds.b.schedule.after: there is no schedule `zzz` in the document",
+        "kinds.c.schedule: unknown field `crn`",
+        "kinds.c.retry: there is no policy \"unheard\" in the document",
+        "kinds.c.schedule.after: there is no schedule `yyy` in the document",
+        "kinds.homeless.queue: it is missing",
+        "kinds.homeless.schedule: it should be a table",
+        "kinds.homeless.retry: there is no policy \"unheard\" in the document",
+        "kinds.later: it is a number, it should be a table",
+        "kinds.ring.schedule.cron: ",
+        "kinds.ring.schedule.after: it would wait for itself",
+    ];
+    let found = said(&reading.alone());
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(expected), "{expected} in {found}");
+    }
+    // A store has some of it.
+    let there = parse("[policies.unheard]\nmax_attempts = 1\nbackoff = \"none\"\n[queues.nowhere]\n");
+    let name = |text: &str| crate::ids::ScheduleName::new(text).unwrap();
+    let (zzz, ring, total) = (name("zzz"), name("ring"), name("total"));
+    let waits = [total.clone()];
+    let standing = [
+        Standing { name: &zzz, after: &waits, document: None },
+        Standing { name: &ring, after: &[], document: None },
+        Standing { name: &total, after: &[], document: Some("reg.toml") },
+    ];
+    let found = said(&reading.beside(&there, "./reg.toml", &standing));
+    let text = found.join("\n");
+    assert!(
+        !text.contains("in the document") && !text.contains("unheard") && !text.contains("nowhere"),
+        "{text}"
+    );
+    for part in [
+        "kinds.c.schedule.after: there is no schedule `yyy`",
+        "kinds.ring.schedule: there is a schedule `ring` that no document describes",
+        "kinds.total.schedule: schedule `zzz` waits for it: change that first",
+    ] {
+        assert!(found.iter().any(|m| m.starts_with(part)), "{part} in {text}");
+    }
+    // Of a table that cannot be read nobody knows what it has.
+    for text in ["queues = 7\n[kinds.k]\nqueue = \"q\"\n", "[queue.q]\n[kinds.k]\nqueue = \"q\"\n"] {
+        assert_eq!(Reading::of(text, Format::Toml).alone().len(), 1, "{text}");
+    }
+    let text = "[policy.p]\n[categories]\nLOGIC_ERROR = \"p\"\n[queues.q]\nretry = \"p\"\n";
+    assert_eq!(Reading::of(text, Format::Toml).alone().len(), 1);
+}
+
+#[test]
+fn a_document_by_itself_is_bounded_as_in_a_store() {
+    let kinds = (0..=crate::alerts::MAX_WATCHED_KINDS).fold("[queues.q]\n".to_owned(), |text, n| {
+        text + &format!("[kinds.k{n}]\nqueue = \"q\"\nalerts = [\"failed\"]\n")
+    });
+    let reading = Reading::of(&kinds, Format::Toml);
+    assert!(reading.is_sound() && !reading.leans_on_a_store());
+    let found = said(&reading.alone());
+    assert!(found.len() == 1 && found[0].starts_with("kinds: 51 kinds have alerts"), "{found:?}");
+    let many: String =
+        (0..300).fold(String::new(), |text, n| text + &format!("[kinds.k{n}]\nqueue = \"q\"\n"));
+    let found = said(&Reading::of(&many, Format::Toml).alone());
+    assert_eq!(found.len(), limits::MAX_REGISTRY_PROBLEMS + 1);
+    assert_eq!(found.last().unwrap(), "and 200 more");
+}
+
+#[test]
+fn entries_are_counted_in_words() {
+    let document = parse(WHOLE);
+    let counts = Counts::of(&document.entries());
+    assert_eq!(counts.to_string(), "1 queue, 1 kind, 1 schedule, 1 policy, 2 categories, 1 platform");
+    assert_eq!(counts.total(), 7);
+    assert_eq!(Counts::default().to_string(), "nothing");
+    let added: std::collections::BTreeSet<_> =
+        differences(&Document::default(), &document, false).iter().filter_map(Entry::of).collect();
+    assert_eq!(Counts::of(&added), Counts { schedules: 0, ..counts }, "a store adds the schedules");
+    let gone = difference("schedule", "k", None, None).unwrap();
+    assert_eq!((gone.verb(), gone.change.as_str()), ("retire", "remove"));
 }

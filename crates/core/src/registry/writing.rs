@@ -42,7 +42,9 @@ pub fn written(document: &Document, full: bool) -> Value {
         ("kinds", kinds.collect()),
     ];
     let tables = tables.into_iter().filter(|(_, table)| !table.is_empty());
-    Value::Object(tables.map(|(name, table)| (name.to_owned(), table.into())).collect())
+    let tables = tables.map(|(name, table)| (name.to_owned(), Value::from(table)));
+    let name = document.name.iter().map(|name| ("document".to_owned(), name.as_str().into()));
+    Value::Object(name.chain(tables).collect())
 }
 
 /// The fields that say something.

@@ -31,10 +31,10 @@ pub(crate) async fn get(call: Call) -> Answer {
     put, path = "/v1/registry", tag = "registry", operation_id = "put_registry",
     description = "Adds and changes the queues, kinds and policies that a document names, all of them or none; what it does not \
                    name stays. JSON, or TOML with `content-type: application/toml`. A document with a mistake changes nothing, and \
-                   history keeps that it was refused.",
+                   history keeps that it was refused. `document` says which document it is; else `source` does.",
     params(
         ("dry_run" = Option<bool>, Query, description = "Only say what would change"),
-        ("source" = Option<String>, Query, description = "Where the document came from, for the history"),
+        ("source" = Option<String>, Query, description = "Where the document came from, for the history; without a name of its own it is known by that"),
         ("by" = Option<String>, Query, description = "Who sends it, if not the key"),
     ),
     request_body(content = Object, example = json!({"queues": {"billing": {"concurrency": 50}}, "kinds": {"invoice.send": {"queue": "billing", "timeout": "30s"}}})),

@@ -10,6 +10,7 @@ over_stores! {
     the_events_name_is_part_of_what_makes_it_the_same,
     alerts_and_schedules_of_a_document_are_shown_and_its_secrets_are_not,
     a_document_is_put_shown_and_taken_back,
+    a_document_that_has_a_name_is_the_same_from_wherever_it_is_put,
     a_document_with_mistakes_changes_nothing_and_is_in_the_history,
     an_event_enqueues_every_kind_that_subscribes_once,
     an_event_of_a_tenant_is_that_tenants,
@@ -65,6 +66,26 @@ async fn a_document_is_put_shown_and_taken_back(served: Served) {
     );
 }
 
+async fn a_document_that_has_a_name_is_the_same_from_wherever_it_is_put(served: Served) {
+    let mut document = orders();
+    document["document"] = json!("orders");
+    document["kinds"]["audit"]["schedule"] = json!({"every": "1h"});
+    let first = served.put("/v1/registry?source=laptop", document).await.is(200).json;
+    assert_eq!(first["changed"]["schedules"], 1);
+    let other =
+        served.put("/v1/registry", json!({"queues": {"post": {"concurrency": 3}}})).await.is(200).json;
+    assert_eq!(
+        (&other["left_alone"], &other["left"][0]),
+        (&json!(4), &json!({"what": "schedule", "name": "audit", "document": "orders"}))
+    );
+    let retired = || async { served.get("/v1/schedules/audit").await.is(200).json["retired"].clone() };
+    assert_eq!(retired().await, Value::Null);
+    served.put("/v1/registry?source=deploy", json!({"document": "orders"})).await.is(200);
+    assert!(retired().await.is_string());
+    let refused = served.put("/v1/registry", json!({"document": ""})).await.is(422);
+    assert!(refused.text("/detail").starts_with("document: "), "{}", refused.json);
+}
+
 async fn a_document_with_mistakes_changes_nothing_and_is_in_the_history(served: Served) {
     let mut wrong = orders();
     wrong["kinds"]["label"]["queue"] = json!("psot");
@@ -72,6 +93,12 @@ async fn a_document_with_mistakes_changes_nothing_and_is_in_the_history(served: 
     let refused = served.put("/v1/registry", wrong).await.is(422);
     assert_eq!(refused.code(), "TG2050");
     assert!(refused.text("/detail").contains("kinds.audit.timeout: it is a number"), "{}", refused.json);
+    // In one pass: what it names is looked at although it could not be read as a whole.
+    assert!(
+        refused.text("/detail").contains("kinds.label.queue: there is no queue psot"),
+        "{}",
+        refused.json
+    );
     let mut misplaced = orders();
     misplaced["kinds"]["label"]["queue"] = json!("psot");
     let refused = served.put("/v1/registry", misplaced).await.is(422);

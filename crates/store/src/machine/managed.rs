@@ -3,13 +3,12 @@
 //! A kind's schedule has the kind's name. One that its document no longer has is retired, not deleted: its ledger stays, and if
 //! it comes back (a rollback) it goes on where it stood, with the rule for missed ticks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use tidegate_core::codes;
 use tidegate_core::ids::{KindName, ScheduleName};
 use tidegate_core::limits;
-use tidegate_core::near::nearest;
-use tidegate_core::registry::{Difference, Document, KindSettings, Problem, difference, join};
+use tidegate_core::registry::{Difference, Document, KindSettings, Order, Problem, difference, taken};
 use tidegate_core::schedule::{ScheduleSettings, ScheduleSpec, ScheduleState, SkipReason};
 use tidegate_core::time::Timestamp;
 
@@ -45,11 +44,7 @@ impl<R: Rows> Machine<R> {
             let there = id.and_then(|id| Some((id, self.memory.timetable.get(id)?)));
             match (wanted_of(settings), there) {
                 (Some(_), Some((_, there))) if !there.state.managed => {
-                    let what = format!(
-                        "there is a schedule `{name}` that no document describes; `tidegate schedules rm {name}` makes room for this one"
-                    );
-                    let path = join(&join("kinds", kind.as_str()), "schedule");
-                    problems.push(Problem { path, what });
+                    problems.push(taken(&name));
                 }
                 (Some(settings), there) => {
                     // What either schema calls secret is hidden on both sides.
@@ -78,46 +73,18 @@ impl<R: Rows> Machine<R> {
                 (None, _) => {}
             }
         }
-        self.check_order(&changes, &mut problems);
+        problems.extend(self.misordered(&changes));
         (changes, problems)
     }
 
-    /// Whoever waits for another finds it there, nobody waits for themselves, and all of them fit.
-    fn check_order(&self, changes: &Changes, problems: &mut Vec<Problem>) {
+    /// What they wait for, with everything that will be there.
+    fn misordered(&self, changes: &Changes) -> Vec<Problem> {
         let gone: BTreeSet<&ScheduleName> = changes.retire.iter().map(|(name, _)| name).collect();
         let there = self.memory.timetable.all().map(|(_, s)| s);
         let there = there.filter(|s| s.state.retired.is_none() && !gone.contains(&s.name));
-        let mut after: BTreeMap<&ScheduleName, &[ScheduleName]> =
-            there.map(|s| (&s.name, s.spec.settings.after.as_slice())).collect();
-        let mut fault = |name: &ScheduleName, field: Option<&str>, what: String| {
-            let path = join(&join("kinds", name.as_str()), "schedule");
-            problems.push(Problem { path: field.map_or(path.clone(), |field| join(&path, field)), what });
-        };
-        let put: BTreeSet<&ScheduleName> = changes.put.iter().map(|(name, _)| name).collect();
-        for (name, others) in after.iter().filter(|(name, _)| !put.contains(*name)) {
-            for other in others.iter().filter(|other| gone.contains(other)) {
-                fault(other, None, format!("schedule `{name}` waits for it: change that first"));
-            }
-        }
-        after.extend(changes.put.iter().map(|(name, spec)| (name, spec.settings.after.as_slice())));
-        let missing = changes.put.iter().flat_map(|(name, spec)| {
-            let missing = spec.settings.after.iter().filter(|other| !after.contains_key(other));
-            missing.map(move |other| (name, other))
-        });
-        // As many as are told: looking for the nearest takes its time, and everybody else waits.
-        for (name, other) in missing.take(limits::MAX_REGISTRY_PROBLEMS) {
-            let near = nearest(other.as_str(), after.keys().map(|n| n.as_str()));
-            let near = near.map_or(String::new(), |n| format!("; did you mean `{n}`?"));
-            fault(name, Some("after"), format!("there is no schedule `{other}`{near}"));
-        }
-        let circle = in_circles(&after);
-        for (name, _) in changes.put.iter().filter(|(name, _)| circle.contains(name)) {
-            fault(name, Some("after"), "it would wait for itself, or for one that does".into());
-        }
-        if after.len() > limits::MAX_SCHEDULES {
-            let what = format!("{} schedules; there may be {}", after.len(), limits::MAX_SCHEDULES);
-            problems.push(Problem { path: "kinds".into(), what });
-        }
+        let there = there.map(|s| (&s.name, s.spec.settings.after.as_slice())).collect();
+        let put = changes.put.iter().map(|(name, spec)| (name, spec.settings.after.as_slice())).collect();
+        Order { there, put, gone }.faults(false)
     }
 
     /// Puts schedules in force, changes and retires them.
@@ -181,33 +148,4 @@ impl<R: Rows> Machine<R> {
 /// The schedule that a document wants for a kind. What cannot be read is refused elsewhere, with its place.
 fn wanted_of(settings: &KindSettings) -> Option<ScheduleSettings> {
     settings.schedule.as_ref().filter(|_| settings.managed)?.settings().ok()
-}
-
-/// Those that can never go first: they wait for themselves, or for one that does. Each wait is looked at once.
-fn in_circles<'s>(after: &BTreeMap<&'s ScheduleName, &'s [ScheduleName]>) -> BTreeSet<&'s ScheduleName> {
-    let mut open: BTreeMap<&ScheduleName, usize> = BTreeMap::new();
-    let mut waiting: BTreeMap<&ScheduleName, Vec<&'s ScheduleName>> = BTreeMap::new();
-    let mut free: Vec<&'s ScheduleName> = vec![];
-    for (name, others) in after {
-        let there = others.iter().filter(|other| after.contains_key(other));
-        let n = there.inspect(|other| waiting.entry(*other).or_default().push(*name)).count();
-        if n == 0 {
-            free.push(*name);
-        } else {
-            open.insert(*name, n);
-        }
-    }
-    let mut left: BTreeSet<&'s ScheduleName> = after.keys().copied().collect();
-    while let Some(name) = free.pop() {
-        left.remove(name);
-        for other in waiting.remove(name).into_iter().flatten() {
-            if let Some(n) = open.get_mut(other) {
-                *n -= 1;
-                if *n == 0 {
-                    free.push(other);
-                }
-            }
-        }
-    }
-    left
 }

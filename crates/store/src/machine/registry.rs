@@ -72,7 +72,7 @@ impl<R: Rows> Machine<R> {
             settings.reveal(there);
         }
         if let Some(field) = settings.hidden(there).first() {
-            return Err(refuse(format!("{field}: {}", super::versions::HIDDEN)));
+            return Err(refuse(format!("{field}: {}", tidegate_core::registry::HIDDEN)));
         }
         // A schedule comes with the document that has it, or is one of its own.
         let schedule = there.and_then(|there| there.schedule.clone());

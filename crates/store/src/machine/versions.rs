@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_core::alerts::{KindAlerts, MAX_WATCHED_KINDS};
+use tidegate_core::alerts::KindAlerts;
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
 use tidegate_core::ids::KindName;
 use tidegate_core::limits;
 use tidegate_core::policies::Policies;
 use tidegate_core::registry::{
-    Difference, Document, KindSettings, Outcome, Problem, Version, VersionInfo, differences,
+    self, Counts, Difference, Document, Entry, KindSettings, Outcome, Problem, Version, VersionInfo,
+    differences, join,
 };
 use tidegate_core::schema::Schema;
 use tidegate_core::time::Timestamp;
@@ -29,6 +30,7 @@ impl<R: Rows> Machine<R> {
     fn whole_registry(&self) -> Document {
         let names = &self.memory.names;
         Document {
+            name: None,
             queues: names.queues().filter_map(|(_, id)| names.queue(id).cloned()).collect(),
             kinds: names.kinds().map(|(_, kind)| kind.clone()).collect(),
             policies: names.policies.clone(),
@@ -40,18 +42,16 @@ impl<R: Rows> Machine<R> {
         let now = self.tick(apply.now)?;
         let there = self.whole_registry();
         let source = cut(apply.source, limits::MAX_NOTE_BYTES);
-        // However somebody wrote the way to it.
-        let document_name = source.trim_start_matches("./");
         let (mut wanted, exactly) = match apply.wanted {
             Wanted::Document(document) => (*document, false),
             Wanted::Version(number) => (self.as_it_was(number, &there)?, true),
         };
         let before = if exactly { Policies::default() } else { there.policies.clone() };
-        let named = entries(&wanted);
-        let left_alone = entries(&there).difference(&named).count() as u64;
+        let named = wanted.entries();
         if !exactly {
             wanted.resolve(&before);
-            own(&mut wanted, &there, document_name);
+            let document_name = cut(wanted.known_as(&source), limits::MAX_NOTE_BYTES);
+            own(&mut wanted, &there, &document_name);
         }
         let (scheduled, misplaced) = self.scheduled_by(&wanted);
         check(&wanted, &there, misplaced)?;
@@ -62,10 +62,7 @@ impl<R: Rows> Machine<R> {
             hide(change, &there, &wanted);
         }
         changes.extend(scheduled.differences.iter().cloned());
-        let changed: BTreeSet<(String, String)> =
-            changes.iter().map(|d| (d.what.clone(), d.name.clone())).collect();
-        let unchanged = named.difference(&changed).count() as u64;
-        let mut reply = Applied { version: None, unchanged, left_alone, changes };
+        let mut reply = told(changes, &named, &there);
         if apply.dry_run || (reply.changes.is_empty() && scheduled.is_empty()) {
             bound(&mut reply.changes);
             return Ok(reply);
@@ -224,48 +221,44 @@ fn own(wanted: &mut Document, there: &Document, source: &str) {
     wanted.kinds.extend(dropped);
 }
 
-/// Queues and kinds that a document names.
-fn entries(document: &Document) -> BTreeSet<(String, String)> {
-    let queues = document.queues.keys().map(|q| ("queue".to_owned(), q.to_string()));
-    queues.chain(document.kinds.keys().map(|k| ("kind".to_owned(), k.to_string()))).collect()
+/// What is told of a document that names these, where there was this registry.
+fn told(changes: Vec<Difference>, named: &BTreeSet<Entry>, there: &Document) -> Applied {
+    let changed: BTreeSet<Entry> = changes.iter().filter_map(Entry::of).collect();
+    let as_wanted = Counts::of(named.difference(&changed));
+    // What it no longer has and therefore changes is not left alone, although it does not name it.
+    let mut left = there.left(&named.union(&changed).cloned().collect());
+    let left_alone = left.len() as u64;
+    left.truncate(limits::MAX_REGISTRY_LEFT);
+    let (changed, unchanged) = (Counts::of(&changed), as_wanted.total());
+    Applied { version: None, changes, changed, unchanged, as_wanted, left_alone, left }
 }
 
 /// Mistakes of a refused document that history keeps.
 const KEPT_PROBLEMS: usize = 20;
 
-/// What is wrong with a secret that is not known.
-pub(super) const HIDDEN: &str = "a secret is written as it is shown, `***`; write the secret itself";
-
 /// Everything must be acceptable before anything is written.
 fn check(wanted: &Document, there: &Document, misplaced: Vec<Problem>) -> Result<()> {
-    let mut problems = wanted.misplaced(|q| there.queues.contains_key(q), &there.policies);
+    let mut problems = wanted.misplaced(Some(there));
     problems.extend(misplaced);
     let mut fault = |path: String, why: String| problems.push(Problem { path, what: why });
     for (name, settings) in &wanted.queues {
-        settings.faults().into_iter().for_each(|(field, why)| fault(format!("queues.{name}.{field}"), why));
+        let path = join("queues", name.as_str());
+        settings.faults().into_iter().for_each(|(field, why)| fault(format!("{path}.{field}"), why));
     }
     for (name, settings) in &wanted.kinds {
-        settings.faults().into_iter().for_each(|(field, why)| fault(format!("kinds.{name}.{field}"), why));
+        let path = join("kinds", name.as_str());
+        settings.faults().into_iter().for_each(|(field, why)| fault(format!("{path}.{field}"), why));
         for field in settings.hidden(there.kinds.get(name)) {
-            fault(format!("kinds.{name}.{field}"), HIDDEN.into());
+            fault(format!("{path}.{field}"), registry::HIDDEN.into());
         }
-    }
-    let others = there.kinds.iter().filter(|(name, _)| !wanted.kinds.contains_key(*name));
-    let watched = others.chain(&wanted.kinds).filter(|(_, kind)| !kind.alerts.is_empty()).count();
-    if watched > MAX_WATCHED_KINDS {
-        fault("kinds".into(), format!("{watched} kinds have alerts; at most {MAX_WATCHED_KINDS} may"));
     }
     if let Err(why) = wanted.policies.check() {
         fault("policies".into(), why);
     }
-    let text = serde_json::to_string(wanted).map_err(|e| Error::internal(e.to_string()))?;
-    if text.len() > limits::MAX_REGISTRY_BYTES {
-        fault(String::new(), format!("it has more than {} bytes", limits::MAX_REGISTRY_BYTES));
-    }
     if problems.is_empty() {
         return Ok(());
     }
-    let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let said: Vec<String> = registry::told(problems).iter().map(ToString::to_string).collect();
     Err(Error::new(codes::INVALID_REGISTRY, said.join("\n")))
 }
 

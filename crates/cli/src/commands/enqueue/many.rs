@@ -59,6 +59,9 @@ pub(super) async fn run(mut many: Many, config: &Config, output: &Output) -> Res
     // Standard input and pipes can be read only once: what is wrong there is found on the way.
     let readable_twice = many.source != "-" && Path::new(&many.source).is_file();
     let survey = if readable_twice { Some(survey(&many)?) } else { None };
+    if data::missing(config)?.is_some() {
+        return Err(refused_by_none(&many, survey.as_ref(), output).await);
+    }
     let data = data::open_or_create(config).await?;
     // Delays count from now by the store's clock, which is known only here.
     many.common.now = crate::parse::now();
@@ -79,6 +82,22 @@ pub(super) async fn run(mut many: Many, config: &Config, output: &Output) -> Res
         return Err(nothing(&many.source));
     }
     answer(&tally, &many, output)
+}
+
+/// A store that is not there yet knows no kind, so it takes no job: an empty one says so, and nothing is made.
+async fn refused_by_none(many: &Many, survey: Option<&Survey>, output: &Output) -> Failure {
+    let store = data::empty();
+    if let Some(survey) = survey
+        && let Err(failure) = known(&*store, survey, &many.source).await
+    {
+        return failure;
+    }
+    let bulk = Bulk::start(output, "Enqueueing", 0);
+    let mut tally = Tally::default();
+    match store_all(&*store, many, &mut tally, &bulk).await {
+        Err(failure) => resumable(failure, many, &tally),
+        Ok(()) => nothing(&many.source),
+    }
 }
 
 fn open(source: &str) -> Result<Box<dyn BufRead + Send>> {

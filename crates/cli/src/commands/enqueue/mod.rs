@@ -121,6 +121,9 @@ pub(crate) async fn run(args: EnqueueArgs, config: &Config, output: &Output) -> 
     // Everything is read and checked before the store is opened, so a mistake leaves nothing behind.
     let is_delayed = args.delay.is_some();
     let mut job = from_flags(args, now)?;
+    if data::missing(config)?.is_some() {
+        data::empty().enqueue(vec![job.clone()], now).await.map_err(refused)?;
+    }
     let data = data::open_or_create(config).await?;
     let (checked, now) = (now, parse::now());
     if is_delayed {
@@ -129,11 +132,15 @@ pub(crate) async fn run(args: EnqueueArgs, config: &Config, output: &Output) -> 
     }
     let enqueued = data.store.enqueue(vec![job], now).await;
     data.close().await?;
-    let enqueued = enqueued.map_err(|e| match e.code {
-        codes::UNKNOWN_KIND => unknown_kind(e.detail),
-        _ => e.into(),
-    })?;
+    let enqueued = enqueued.map_err(refused)?;
     output.answer(&json!({ "jobs": enqueued }), || enqueued.iter().map(|one| sentence(*one)).collect())
+}
+
+fn refused(error: tidegate_store::Error) -> Failure {
+    match error.code {
+        codes::UNKNOWN_KIND => unknown_kind(error.detail),
+        _ => error.into(),
+    }
 }
 
 /// The error of a kind that is not registered.

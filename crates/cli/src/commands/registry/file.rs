@@ -1,27 +1,48 @@
 //! Documents in files.
 
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
 
 use tidegate_core::codes;
 use tidegate_core::limits;
-use tidegate_core::registry::{Document, Format, Problem};
+use tidegate_core::registry::{Format, Problem, Reading};
 
 use crate::error::{Failure, Result};
 use crate::output::clean;
 
-/// A document that was read.
-#[derive(Debug)]
-pub(crate) struct Loaded {
-    pub(crate) document: Document,
+/// Reads a document as far as that is possible.
+pub(super) fn read(file: &Path) -> Result<Reading> {
+    Ok(Reading::of(&text_of(file)?, format_of(file)))
 }
 
-/// Reads a document; every mistake is named.
-pub(crate) fn load(file: &Path) -> Result<Loaded> {
-    let text = text_of(file)?;
-    match Document::parse(&text, format_of(file)) {
-        Ok(document) => Ok(Loaded { document }),
-        Err(problems) => Err(refused(file, &problems)),
+/// What a document that has no name is known by: the whole path of its file, without `.` and `..`. Symbolic links stay, because what
+/// `current` leads to is another file with every release, and the same document.
+pub(crate) fn known_as(file: &Path) -> String {
+    if file == Path::new("-") {
+        return "-".into();
     }
+    let mut whole = PathBuf::new();
+    for part in here().join(file).components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                whole.pop();
+            }
+            part => whole.push(part),
+        }
+    }
+    whole.display().to_string()
+}
+
+/// Where we are, as the shell names it: the system's own answer has no symbolic links.
+fn here() -> PathBuf {
+    let found = std::env::current_dir().unwrap_or_default();
+    let is_here = |named: &PathBuf| {
+        let place = |path: &Path| std::fs::metadata(path).ok().map(|about| (about.dev(), about.ino()));
+        let plain = named.is_absolute() && named.components().all(|part| part != Component::ParentDir);
+        plain && place(named).is_some_and(|place_named| place(&found) == Some(place_named))
+    };
+    std::env::var_os("PWD").map(PathBuf::from).filter(is_here).unwrap_or(found)
 }
 
 /// The text of a file, or of standard input.
@@ -66,4 +87,21 @@ fn mistakes(file: &str, said: Vec<String>) -> Failure {
     let mistakes = if count == 1 { "mistake" } else { "mistakes" };
     let whole = Failure::new(codes::INVALID_REGISTRY, format!("{file} has {count} {mistakes}"));
     said.iter().fold(whole, |failure, line| failure.detail(clean(line))).detail("nothing was changed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_known_by_its_whole_path_however_that_is_written() {
+        let here = here();
+        let said = |path: &Path| path.display().to_string();
+        for written in ["a/reg.toml", "./a/reg.toml", "a//./reg.toml", "a/b/../reg.toml"] {
+            assert_eq!(known_as(Path::new(written)), said(&here.join("a/reg.toml")), "{written}");
+        }
+        assert_eq!(known_as(&here.join("x/../reg.toml")), said(&here.join("reg.toml")));
+        assert_eq!(known_as(Path::new("/../../etc/reg.toml")), "/etc/reg.toml");
+        assert_eq!(known_as(Path::new("-")), "-");
+    }
 }

@@ -11,7 +11,7 @@ use tidegate_store::Store;
 use tidegate_store::offer::{Offer, Offered, offer};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::super::registry::{format_of, text_of, who};
+use super::super::registry::{format_of, known_as, text_of, who};
 use crate::error::Result;
 use crate::parse;
 
@@ -68,13 +68,21 @@ impl Reload {
         }
         let by = who();
         let format = format_of(&self.file);
+        let source = known_as(&self.file);
         let document =
-            Offer { text: &text, format, by: &by, source: &shown, dry_run: false, now: parse::now() };
+            Offer { text: &text, format, by: &by, source: &source, dry_run: false, now: parse::now() };
         match offer(&*self.store, document).await {
             Ok(Offered::Applied(applied)) => {
                 self.offered = Some(hash);
                 let (changes, version) = (applied.changes.len(), applied.version);
-                tracing::info!(file = shown, changes, ?version, "The registry's file was applied.");
+                let left_alone = applied.left_alone;
+                tracing::info!(
+                    file = shown,
+                    changes,
+                    ?version,
+                    left_alone,
+                    "The registry's file was applied."
+                );
             }
             Ok(Offered::Refused(problems)) => {
                 self.offered = Some(hash);
