@@ -1,5 +1,7 @@
 //! Many jobs at once: they are copied while the machine goes on with the next ones.
 
+use tidegate_store::Upkeep as _;
+
 use super::*;
 
 /// Several pieces, and a rest.
