@@ -3,6 +3,7 @@
 //! - [`Document`]: queues, kinds and policies as a file or a request has them, read with the place of every mistake.
 //! - [`Reading`]: a document as far as it could be read, and everything that is wrong with it, in one pass.
 //! - [`Difference`]: what a document changes; [`Left`]: what it leaves alone; [`Counts`]: how many of what.
+//! - [`Identity`]: which document it is, and what it was known as before.
 //! - [`Version`]: what history knows of one that was applied or refused.
 
 mod difference;
@@ -10,6 +11,7 @@ mod document;
 mod entries;
 mod fields;
 mod history;
+mod identity;
 mod misplaced;
 mod order;
 mod reading;
@@ -27,6 +29,7 @@ pub use self::document::{Document, Format, Problem, hash_of};
 pub use self::entries::{Counts, Entry, Left};
 pub use self::fields::{join, told};
 pub use self::history::{Outcome, Version, VersionInfo};
+pub use self::identity::Identity;
 pub use self::misplaced::HIDDEN;
 pub use self::order::{Order, taken};
 pub use self::reading::{Reading, Standing};

@@ -136,7 +136,7 @@ pub struct Why {
     pub max_attempts: u32,
     /// The dead letter whose place it took, if it was recovered.
     pub recovered_from: Option<JobId>,
-    /// It could run, and no worker serves its queue. False where that is not known.
+    /// It could run, and no worker is known to serve its queue: none said so that is alive, and nothing of it ran within the last minute.
     pub unserved: bool,
 }
 
@@ -154,7 +154,7 @@ impl Why {
     fn nobody(&self) -> String {
         let queue = &self.queue;
         format!(
-            " No worker serves queue {queue}: start one with `tidegate work --queue {queue} --exec COMMAND`, or a program that \
+            " No worker is known to serve queue {queue}: start one with `tidegate work --queue {queue} --exec COMMAND`, or a program that \
              handles its kind."
         )
     }
@@ -423,7 +423,7 @@ mod tests {
         let why = Why { unserved: true, ..explained(Cause::Next, None) };
         assert_eq!(
             why.sentence(NOW),
-            "Ready: next in line of queue billing; starts when a worker is free. No worker serves queue billing: start one \
+            "Ready: next in line of queue billing; starts when a worker is free. No worker is known to serve queue billing: start one \
              with `tidegate work --queue billing --exec COMMAND`, or a program that handles its kind."
         );
     }

@@ -142,11 +142,10 @@ impl Hub {
 
     /// Listens to what happens from now on.
     pub(crate) fn listen(self: &Arc<Self>, filter: &Filter) -> Listening {
-        let newest = self.feed().newest();
         let mut state = self.state();
         if state.audience.streams() == 0 {
-            // What the hub has not read for want of listeners is for nobody.
-            state.told = Some(newest);
+            // What the hub has not read for want of listeners, or not told those who left, is for nobody.
+            state.told = Some(self.feed().newest());
         }
         let pieces = state.audience.join(filter);
         drop(state);
@@ -257,6 +256,7 @@ impl Hub {
         }
         if state.audience.streams() == 0 {
             state.told = events.last().map(|(id, _)| *id).or(state.told);
+            (pending.events, pending.gap) = (VecDeque::new(), false);
             return;
         }
         let told = state.told;
@@ -271,10 +271,12 @@ impl Hub {
     fn tell(&self, pending: &mut Pending) {
         let now = Instant::now();
         let mut events = std::mem::take(&mut pending.events);
-        let events = events.make_contiguous();
-        let newest = events.last().map(|(id, _)| *id);
         let share = self.share() * (now - pending.told_at).as_secs_f64();
         let mut state = self.state();
+        let old = events.partition_point(|(id, _)| state.told.is_some_and(|told| *id <= told));
+        events.drain(..old);
+        let events = events.make_contiguous();
+        let newest = events.last().map(|(id, _)| *id);
         let told = state.audience.tell(events, pending.gap, share as usize);
         // After the pieces: who sees this id and finds no piece waiting has missed nothing.
         state.told = newest.or(state.told);
@@ -364,6 +366,22 @@ mod tests {
         hub.feed().publish(11, vec![started(11)]);
         let piece = stream.recv().await.unwrap();
         assert_eq!((piece.gap, piece.after(None).1), (false, 1), "the hub had not read the others");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_after_all_others_left_does_not_hear_what_was_meant_for_them() {
+        let hub = hub();
+        let _following = hub.follow();
+        let streams = paused_streams(&hub).await;
+        let mut ending = hub.wait_for(JobEvent::sample(2).id);
+        // The hub reads it for who waits, and keeps it for the streams.
+        hub.feed().publish(2, vec![JobEvent::sample(2)]);
+        ending.heard().await;
+        drop((streams, ending));
+        let mut stream = hub.listen(&Filter::default());
+        hub.feed().publish(3, vec![JobEvent::sample(3)]);
+        let piece = stream.recv().await.unwrap();
+        assert_eq!((piece.gap, piece.after(None).1), (false, 1));
     }
 
     #[tokio::test(start_paused = true)]

@@ -106,6 +106,16 @@ impl Drain {
         numbers: &[i64],
         now: Timestamp,
     ) -> Result<(usize, PendingSignals)> {
+        self.try_to_store(session, xids, numbers, now).map_err(|error| session.cause_of(error))
+    }
+
+    fn try_to_store(
+        &self,
+        session: &mut Session,
+        xids: &[i64],
+        numbers: &[i64],
+        now: Timestamp,
+    ) -> Result<(usize, PendingSignals)> {
         let taken = session.ask(Sql::InboxTake, &[&xids, &numbers])?;
         let refused = self.suspicion.as_ref().filter(|s| s.culprit == Some((xids[0], numbers[0])));
         for row in &taken {

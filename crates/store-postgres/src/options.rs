@@ -118,6 +118,14 @@ impl PgOptions {
         self
     }
 
+    /// How long a statement may take. A session that takes longer, because the server cannot see that its client stands still, is ended
+    /// by whoever waits for the lock.
+    #[must_use]
+    pub fn statement_timeout(mut self, limit: Duration) -> Self {
+        self.statement_timeout = limit;
+        self
+    }
+
     /// Age of an open snapshot from which on health warns.
     #[must_use]
     pub fn old_snapshot(mut self, age: Duration) -> Self {

@@ -189,8 +189,15 @@ impl PgRows {
     }
 
     /// Sends new jobs while the machine goes on: the server works on them meanwhile. Whether it took them is asked at the commit.
-    fn copy_meanwhile(&mut self, rows: Bytes) -> Result<()> {
-        let link = self.link.clone();
+    /// One copy at a time, because each waits for the server before it sends its rows: the further away the server is, the fewer
+    /// there are.
+    fn copy_meanwhile(&mut self) -> Result<()> {
+        // The connection writes what it was given, and reads what came for those before.
+        self.runtime.block_on(tokio::task::yield_now());
+        if self.copying.last().is_some_and(|copy| !copy.is_finished()) {
+            return Ok(());
+        }
+        let (link, rows) = (self.link.clone(), self.gathered.take_piece()?);
         let (sent, is_sent) = oneshot::channel();
         self.copying.push(self.runtime.spawn(async move {
             let mut copy = pin!(link.copy(Sql::JobsCopy, rows));
@@ -204,10 +211,16 @@ impl PgRows {
         }));
         self.runtime.block_on(async {
             let _ = is_sent.await;
-            // The connection writes what it was given, and reads what came for those before.
             tokio::task::yield_now().await;
         });
         Ok(())
+    }
+
+    /// What made a transaction fail: if the server refused a copy, it refuses everything after that without saying why.
+    pub(crate) fn cause_of(&mut self, error: Error) -> Error {
+        let copied = std::mem::take(&mut self.copying).into_iter().map(copied_in_full).collect();
+        let answers = self.runtime.block_on(crate::link::all(copied));
+        answers.into_iter().find_map(Result::err).unwrap_or(error)
     }
 
     fn query(&self, sql: Sql, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>> {

@@ -350,7 +350,7 @@ impl Session {
                 Err(Behind::Error(error)) => {
                     self.note(&error);
                     self.roll_back();
-                    if is_lock_timeout(&error) && tries < 3 && self.free_lock()? {
+                    if is_lock_timeout(&error) && tries < 3 && self.free_lock() {
                         continue;
                     }
                     error
@@ -366,17 +366,30 @@ impl Session {
         }
     }
 
-    /// Ends the session of whoever stands still with the lock. Whether there was one.
-    fn free_lock(&mut self) -> Result<bool> {
-        let limit = self.options.idle_in_transaction.as_millis() as i64;
-        let freed = match self.ask(Sql::HeadFree, &[&limit])?.first() {
-            Some(row) => row.try_get(0).or_store()?,
-            None => false,
-        };
-        if freed {
-            tracing::warn!("A session that stood still with the lock of the store was ended.");
+    /// What made operations fail.
+    pub(crate) fn cause_of(&mut self, error: Error) -> Error {
+        match self.rows() {
+            Some(rows) => rows.cause_of(error),
+            None => error,
         }
-        Ok(freed)
+    }
+
+    /// Ends the session of whoever stands still with the lock. Whether there was one.
+    fn free_lock(&mut self) -> bool {
+        // What runs for longer, the server would have ended by itself if it could.
+        let limit = self.options.statement_timeout.as_millis() as i64;
+        let freed = self.ask(Sql::HeadFree, &[&limit]).and_then(|rows| match rows.first() {
+            Some(row) => row.try_get(0).or_store(),
+            None => Ok(false),
+        });
+        match &freed {
+            Ok(true) => tracing::warn!("A session that stood still with the lock of the store was ended."),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!("Who stands still with the lock of the store could not be asked: {error}")
+            }
+        }
+        freed.unwrap_or(false)
     }
 
     fn try_begin(&mut self, kind: Kind, tries: u32) -> Result<(), Behind> {

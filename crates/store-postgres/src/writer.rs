@@ -451,7 +451,9 @@ impl Group {
             machine.rows_mut().will_look_up(&LookUps { ids, ..LookUps::default() })?;
         }
         for operation in &mut self.taken {
-            operation.apply(machine)?;
+            if let Err(error) = operation.apply(session.machine()?) {
+                return Err(session.cause_of(error));
+            }
         }
         Ok(())
     }

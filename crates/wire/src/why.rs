@@ -35,7 +35,7 @@ pub struct Why {
     /// The dead letter whose place it took, if it was recovered.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub recovered_from: Option<JobId>,
-    /// It could run, and no worker serves its queue. False where that is not known.
+    /// It could run, and no worker is known to serve its queue: none said so that is alive, and nothing of it ran within the last minute.
     #[serde(default)]
     pub unserved: bool,
     /// The server's time.

@@ -19,7 +19,7 @@ use self::said::{Said, say};
 use crate::config::Config;
 use crate::data;
 use crate::error::{Failure, Result};
-use crate::output::{Output, print};
+use crate::output::{Output, clean, print};
 use crate::parse;
 
 /// What to do about a document that names what it does not have.
@@ -207,12 +207,20 @@ fn only(document: &mut Document, names: &[String]) -> Result<()> {
 async fn apply(args: &ApplyArgs, config: &Config, output: &Output) -> Result<()> {
     let (reading, source) = (file::read(&args.file)?, known_as(&args.file));
     if !reading.is_sound() {
-        let problems = mistakes(&reading, &source, config).await.unwrap_or_else(|_| reading.alone());
-        return Err(file::refused(&args.file, &problems));
+        let found = mistakes(&reading, &source, config).await;
+        return Err(match found {
+            Ok(problems) => file::refused(&args.file, &problems),
+            // What the store has nobody knows, so nothing is called missing.
+            Err(why) => {
+                let unread = reading.into_document().err().unwrap_or_default();
+                let why = format!("the store was not asked for what it names: {}", clean(why.message()));
+                file::refused(&args.file, &unread).detail(why)
+            }
+        });
     }
     let document = reading.into_document().map_err(|problems| file::refused(&args.file, &problems))?;
-    let this = document.known_as(&source);
-    let this = Some(this.as_str());
+    let this = document.identity(&source);
+    let this = Some(&this);
     let wanted = Wanted::Document(Box::new(document));
     let apply = Apply { wanted, by: who(), source, dry_run: args.dry_run, now: parse::now() };
     let refused = |e| file::refused_by_store(&args.file.display().to_string(), e);

@@ -71,7 +71,8 @@ fn a_document_that_has_a_name_is_the_same_from_wherever_it_comes() {
     let place = Place::default();
     place.file("a.toml", NIGHTLY);
     place.run(&["registry", "apply", "a.toml"]).ok();
-    let renamed = place.file("b.toml", REPORT);
+    std::fs::create_dir(place.dir.path().join("moved")).unwrap();
+    let renamed = place.file("moved/a.toml", REPORT);
     let said = place.run(&["registry", "apply", &renamed]).ok().out;
     let known = place.dir.path().join("a.toml").display().to_string();
     for part in [
@@ -83,7 +84,7 @@ fn a_document_that_has_a_name_is_the_same_from_wherever_it_comes() {
     assert!(!retired(&place));
     let told = place.run(&["registry", "apply", &renamed, "--json"]).ok().json();
     assert_eq!(told["left"][0], json!({"what": "schedule", "name": "nightly", "document": known}));
-    place.file("b.toml", &format!("document = {known:?}\n{REPORT}"));
+    place.file("moved/a.toml", &format!("document = {known:?}\n{REPORT}"));
     let said = place.run(&["registry", "apply", &renamed]).ok().out;
     assert!(said.contains("retire schedule nightly"), "{said}");
     assert!(retired(&place));
@@ -107,6 +108,88 @@ fn a_document_that_has_a_name_is_the_same_from_wherever_it_comes() {
     assert!(retired(&place));
     let shown = place.run(&["registry", "show", "--file", &named]).ok().out;
     assert!(shown.starts_with("document = \"nights\""), "{shown}");
+}
+
+#[test]
+fn a_document_that_gets_a_name_still_ends_what_it_had_as_a_file() {
+    let place = Place::default();
+    place.file("reg.toml", NIGHTLY);
+    place.run(&["registry", "apply", "reg.toml"]).ok();
+    place.file("reg.toml", &format!("document = \"billing\"\n{NIGHTLY}"));
+    let said = place.run(&["registry", "apply", "reg.toml"]).ok().out;
+    assert!(said.contains("→ \"billing\"") && !said.contains("Left alone"), "{said}");
+    place.file("reg.toml", &format!("document = \"billing\"\n{REPORT}"));
+    let said = place.run(&["registry", "apply", "reg.toml"]).ok().out;
+    assert!(said.contains("retire schedule nightly"), "{said}");
+    assert!(retired(&place));
+}
+
+/// Nobody is told to take another team's document.
+#[test]
+fn only_a_name_that_may_have_been_its_own_is_offered() {
+    let place = Place::default();
+    let said = |owner: &str| {
+        let named = format!("document = {}\n{NIGHTLY}", toml::Value::from(owner));
+        place.file("theirs.toml", &named.replace("0 3 * * *", &format!("{} 3 * * *", owner.len())));
+        place.run(&["registry", "apply", "theirs.toml"]).ok();
+        let file = place.file("reg.toml", "[queues.q]\n");
+        place.run(&["registry", "apply", &file]).ok().out
+    };
+    let other = said("/srv/team/jobs.toml");
+    assert!(other.contains("(of /srv/team/jobs.toml)") && !other.contains("at its top"), "{other}");
+    for (owner, written) in [
+        ("/srv/old/reg.toml", "\"/srv/old/reg.toml\""),
+        ("night's \u{a0}jobs\u{301}", ""),
+        ("jobs\u{301}\u{200b}", "\"jobs\u{301}\u{200b}\""),
+    ] {
+        let text = said(owner);
+        let offered = format!("`document = {written}` at its top says so");
+        assert_eq!(text.contains("at its top"), !written.is_empty(), "{text}");
+        assert!(written.is_empty() || text.contains(&offered), "{offered} in {text}");
+    }
+}
+
+/// A server's file is the document that it was at the start, wherever a link on the way leads to by now.
+#[test]
+fn a_served_file_stays_the_same_document() {
+    let place = Place::default();
+    let at = |name: &str| place.dir.path().join(name);
+    for (folder, text) in [("old", NIGHTLY), ("new", REPORT)] {
+        std::fs::create_dir_all(at(folder).join("release")).unwrap();
+        std::fs::write(at(folder).join("reg.toml"), text).unwrap();
+    }
+    std::os::unix::fs::symlink(at("old/release"), at("current")).unwrap();
+    let server = Serving::start(&place, &["--registry", "current/../reg.toml"]);
+    let nightly = || server.run(&place, &["schedules", "show", "nightly", "--json"]).ok().json();
+    let known = std::fs::canonicalize(at("old/reg.toml")).unwrap().display().to_string();
+    assert_eq!(nightly()["schedule"]["document"], json!(known));
+    std::fs::remove_file(at("current")).unwrap();
+    std::os::unix::fs::symlink(at("new/release"), at("current")).unwrap();
+    wait_for("the new file", || nightly()["schedule"]["retired"].is_string());
+    assert_eq!(server.stop(), 0);
+}
+
+/// A server that runs until the test ends, however it ends.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_server_names_the_schedules_of_others_that_it_leaves_alone() {
+    let place = Place::default();
+    let theirs = place.file("theirs.toml", NIGHTLY);
+    place.run(&["registry", "apply", &theirs]).ok();
+    let (own, log) = (place.file("own.toml", REPORT), place.dir.path().join("log"));
+    let mut serve = place.command(&["serve", "--bind", "127.0.0.1:0", "--registry", &own]);
+    let to = || std::fs::File::options().create(true).append(true).open(&log).unwrap();
+    let _server = Running(serve.stdout(to()).stderr(to()).spawn().unwrap());
+    let expected = format!("nightly (of {theirs})");
+    wait_for("the warning", || std::fs::read_to_string(&log).unwrap().contains(&expected));
 }
 
 #[test]
@@ -161,6 +244,23 @@ fn a_mistake_hides_no_other_whoever_looks() {
     assert!(
         place.run(&["registry", "history", "--json"]).ok().json()["versions"].as_array().unwrap().is_empty()
     );
+}
+
+/// What a store has that cannot be asked nobody knows: nothing is called missing.
+#[test]
+fn a_store_that_cannot_be_asked_is_said_and_not_guessed() {
+    let place = Place::default();
+    std::fs::create_dir(place.data()).unwrap();
+    std::fs::write(place.data().join("tidegate.db"), "this is no database, however long one looks at it")
+        .unwrap();
+    let file = place.file("reg.toml", WRONG);
+    for command in ["apply", "diff"] {
+        let ran = place.run(&["registry", command, &file]);
+        let flat = ran.err.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(ran.code == 2 && flat.contains("reg.toml has 1 mistake"), "{flat}");
+        assert!(flat.contains("kinds.b.alerts: faild") && !flat.contains("nowhere"), "{flat}");
+        assert!(flat.contains("the store was not asked for what it names: "), "{flat}");
+    }
 }
 
 #[test]

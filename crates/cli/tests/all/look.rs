@@ -66,8 +66,7 @@ fn why_of_a_ready_job_says_that_no_worker_serves_its_queue() {
     place.run(&["kinds", "set", "hello", "--queue", "greetings"]).ok();
     let job =
         place.run(&["enqueue", "hello", "--json"]).ok().json()["jobs"][0]["id"].as_str().unwrap().to_owned();
-    let nobody =
-        "No worker serves queue greetings: start one with `tidegate work --queue greetings --exec COMMAND`";
+    let nobody = "No worker is known to serve queue greetings: start one with `tidegate work --queue greetings --exec COMMAND`";
     let check = |text: String, json: serde_json::Value| {
         assert!(text.contains(nobody), "{text}");
         assert!(json["unserved"] == true && json["sentence"].as_str().unwrap().contains(nobody), "{json}");

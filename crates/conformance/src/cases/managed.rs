@@ -182,6 +182,81 @@ pub async fn a_document_is_the_one_that_it_says_it_is(w: &mut World) {
     assert_eq!(w.store().registry().await.expect("answered").name, None);
 }
 
+const PAIR: &str = "[queues.q]\n[kinds.report]\nqueue = \"q\"\n[kinds.nightly]\nqueue = \"q\"\nschedule = { every = \"10m\" }\n";
+const REPORT: &str = "[queues.q]\n[kinds.report]\nqueue = \"q\"\n";
+
+async fn apply_from(w: &World, source: &str, text: &str) -> Applied {
+    try_apply_from(w, source, text).await.expect("the document is accepted")
+}
+
+/// The documents that have the kinds of a pair.
+async fn owners(w: &World) -> [Option<String>; 2] {
+    let kinds = w.store().registry().await.expect("answered").kinds;
+    ["report", "nightly"].map(|name| kinds.get(&kind(name)).and_then(|kind| kind.document.clone()))
+}
+
+/// What a document had under its path it has under its name, and nobody else's name is left behind.
+pub async fn a_document_that_gets_a_name_keeps_what_it_had(w: &mut World) {
+    let (path, billing) = ("/srv/registry.toml", Some("billing".to_owned()));
+    let named = |text: &str| format!("document = \"billing\"\n{text}");
+    apply_from(w, path, PAIR).await;
+    let renamed = apply_from(w, path, &named(PAIR)).await;
+    let fields = renamed.changes.iter().flat_map(|d| &d.fields).map(|(field, ..)| field.as_str());
+    assert_eq!((fields.collect::<Vec<_>>(), renamed.version), (vec!["document", "document"], Some(2)));
+    w.restart().await;
+    assert_eq!(owners(w).await, [billing.clone(), billing.clone()]);
+    assert_eq!(apply_from(w, path, &named(PAIR)).await.version, None, "it is as wanted");
+    // From elsewhere it is the same by now.
+    apply_from(w, "/elsewhere.toml", &named(REPORT)).await;
+    assert!(view(w, "nightly").await.retired.is_some());
+    // Named and shortened at once, with a kind that its path still has.
+    apply_from(w, path, &PAIR.replace("10m", "20m")).await;
+    assert_eq!(owners(w).await, [billing.clone(), Some(path.to_owned())], "the other says the same");
+    let dropped = apply_from(w, path, &named(REPORT)).await;
+    assert!(view(w, "nightly").await.retired.is_some());
+    assert!(dropped.left.iter().all(|left| left.document.is_none()), "{:?}", dropped.left);
+    assert_eq!(owners(w).await, [billing.clone(), billing.clone()]);
+    // Standard input is anybody's: who says its name there takes what it names, and ends nothing of others.
+    let piped = PAIR.replace("10m", "40m");
+    apply_from(w, "-", &piped).await;
+    apply_from(w, "-", "document = \"other\"\n[queues.q]\n").await;
+    assert_eq!(view(w, "nightly").await.retired, None);
+    apply_from(w, "-", &format!("document = \"nights\"\n{piped}")).await;
+    assert_eq!(owners(w).await, [billing, Some("nights".to_owned())]);
+}
+
+/// Older versions knew a file by its path as somebody typed it.
+pub async fn a_document_keeps_what_it_had_under_its_path_as_it_was_typed(w: &mut World) {
+    let path = "/srv/registry.toml";
+    for dropped_at_once in [false, true] {
+        // Another time each round, so that it is this document's whoever had it.
+        let pair = PAIR.replace("10m", if dropped_at_once { "20m" } else { "30m" });
+        apply_from(w, "registry.toml", &pair).await;
+        assert_eq!(view(w, "nightly").await.document.as_deref(), Some("registry.toml"));
+        if !dropped_at_once {
+            assert!(apply_from(w, path, &pair).await.version.is_some(), "what is stored is a version");
+            w.restart().await;
+            assert_eq!(owners(w).await, [Some(path.to_owned()), Some(path.to_owned())]);
+        }
+        apply_from(w, path, REPORT).await;
+        assert!(view(w, "nightly").await.retired.is_some(), "{dropped_at_once}");
+    }
+}
+
+/// A file of the same name in another directory is another document: it takes nothing and ends nothing.
+pub async fn a_document_elsewhere_is_another_one(w: &mut World) {
+    let (path, other) = ("/srv/registry.toml", "/srv/other/registry.toml");
+    apply_from(w, other, PAIR).await;
+    for text in [PAIR.to_owned(), REPORT.to_owned(), format!("document = \"billing\"\n{REPORT}")] {
+        let applied = apply_from(w, path, &text).await;
+        assert_eq!((applied.version, applied.changes.len()), (None, 0), "{text}");
+        assert_eq!(owners(w).await, [Some(other.to_owned()), Some(other.to_owned())], "{text}");
+        assert_eq!(view(w, "nightly").await.retired, None, "{text}");
+    }
+    apply_from(w, other, REPORT).await;
+    assert!(view(w, "nightly").await.retired.is_some());
+}
+
 /// What is told of a document that changes everything, and then nothing, are the same things.
 pub async fn what_changes_and_what_is_as_wanted_is_counted_alike(w: &mut World) {
     let text = "[policies.p]\nmax_attempts = 2\nbackoff = \"immediate\"\n[categories]\nLOGIC_ERROR = \"p\"\n\

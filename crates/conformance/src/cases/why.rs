@@ -129,7 +129,10 @@ pub async fn why_says_that_no_worker_serves_the_queue(w: &mut World) {
         let why = w.why(job).await;
         assert!(why.unserved, "{why:?}");
         let said = why.sentence(w.now);
-        assert!(said.contains("No worker serves queue q: start one with `tidegate work --queue q"), "{said}");
+        assert!(
+            said.contains("No worker is known to serve queue q: start one with `tidegate work --queue q"),
+            "{said}"
+        );
     }
     // Who serves other queues, takes no more jobs, or is a server, does not count.
     announce(w, "other", r#"{"role":"worker","queues":["p","r"]}"#).await;

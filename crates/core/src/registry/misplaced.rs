@@ -2,7 +2,7 @@
 
 use super::fields::join;
 use super::reading::Spoiled;
-use super::{Document, Problem};
+use super::{Document, Identity, KindSettings, Problem};
 use crate::alerts::MAX_WATCHED_KINDS;
 use crate::ids::{KindName, QueueName};
 use crate::limits;
@@ -15,7 +15,7 @@ impl Document {
     /// What is wrong with it in a store that has this registry; `None`: by itself.
     pub fn misplaced(&self, there: Option<&Self>) -> Vec<Problem> {
         let mut problems = misplaced(self, there, &Spoiled::default());
-        problems.extend(oversized(self, there));
+        problems.extend(oversized(self, there, None));
         problems
     }
 }
@@ -102,11 +102,17 @@ pub(super) fn masked(document: &Document, there: Option<&Document>) -> Vec<Probl
         .collect()
 }
 
-/// Where it is more than there may be.
-pub(super) fn oversized(document: &Document, there: Option<&Document>) -> Vec<Problem> {
+/// Where it is more than there may be. What `this` has and the document no longer names is not watched any more.
+pub(super) fn oversized(
+    document: &Document,
+    there: Option<&Document>,
+    this: Option<&Identity>,
+) -> Vec<Problem> {
     let mut problems = vec![];
-    let others =
-        there.into_iter().flat_map(|d| &d.kinds).filter(|(name, _)| !document.kinds.contains_key(*name));
+    let goes =
+        |kind: &KindSettings| kind.document.as_deref().zip(this).is_some_and(|(owner, this)| this.was(owner));
+    let others = there.into_iter().flat_map(|d| &d.kinds);
+    let others = others.filter(|&(name, kind)| !document.kinds.contains_key(name) && !goes(kind));
     let watched = others.chain(&document.kinds).filter(|(_, kind)| !kind.alerts.is_empty()).count();
     if watched > MAX_WATCHED_KINDS {
         let what = format!("{watched} kinds have alerts; at most {MAX_WATCHED_KINDS} may");

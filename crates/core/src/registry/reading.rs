@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::document::{TABLES, read_document};
 use super::fields::Problems;
-use super::misplaced::{ALONE, masked, misplaced, oversized};
+use super::misplaced::{masked, misplaced, oversized};
 use super::order::{Order, taken};
-use super::{Document, Format, KindSettings, Problem};
+use super::{Document, Format, Identity, KindSettings, Problem};
 use crate::ids::{KindName, ScheduleName};
 use crate::limits;
 use crate::near::nearest;
@@ -127,15 +127,23 @@ impl Reading {
 
     /// Whether it leaves something to a store: a queue, a policy or a schedule that it names and does not have, or a secret.
     pub fn leans_on_a_store(&self) -> bool {
-        self.missing().iter().any(|p| p.what.contains(ALONE))
+        let named = misplaced(&self.document, None, &self.spoiled);
+        let waits_for_another = || {
+            let put = self.schedules();
+            put.values().flatten().any(|other| !put.contains_key(other))
+        };
+        !named.is_empty()
+            || !masked(&self.document, None).is_empty()
+            || (!self.spoiled.kinds && waits_for_another())
     }
 
     /// Everything that is wrong with it, coming from `source`, in a store that has this registry and these schedules.
     pub fn beside(&self, there: &Document, source: &str, standing: &[Standing<'_>]) -> Vec<Problem> {
         let mut found = misplaced(&self.document, Some(there), &self.spoiled);
         found.extend(masked(&self.document, Some(there)));
-        found.extend(oversized(&self.document, Some(there)));
-        found.extend(self.misordered_beside(source, standing));
+        let this = self.document.identity(source);
+        found.extend(oversized(&self.document, Some(there), Some(&this)));
+        found.extend(self.misordered_beside(&this, standing));
         self.with(found)
     }
 
@@ -148,7 +156,7 @@ impl Reading {
     fn missing(&self) -> Vec<Problem> {
         let mut found = misplaced(&self.document, None, &self.spoiled);
         found.extend(masked(&self.document, None));
-        found.extend(oversized(&self.document, None));
+        found.extend(oversized(&self.document, None, None));
         if !self.spoiled.kinds {
             let put = self.schedules();
             let put = put.iter().map(|(name, after)| (name, after.as_slice())).collect();
@@ -157,17 +165,16 @@ impl Reading {
         found
     }
 
-    fn misordered_beside(&self, source: &str, standing: &[Standing<'_>]) -> Vec<Problem> {
+    fn misordered_beside(&self, this: &Identity, standing: &[Standing<'_>]) -> Vec<Problem> {
         if self.spoiled.kinds {
             return vec![];
         }
         let put = self.schedules();
-        let this = self.document.known_as(source);
         let has_kind = |name: &ScheduleName| {
             KindName::new(name.as_str()).is_ok_and(|kind| self.document.kinds.contains_key(&kind))
         };
         let goes = |s: &&Standing<'_>| {
-            let dropped = |document: &str| has_kind(s.name) || document == this;
+            let dropped = |document: &str| has_kind(s.name) || this.was(document);
             !put.contains_key(s.name) && s.document.is_some_and(dropped)
         };
         let own = standing.iter().filter(|s| s.document.is_none() && put.contains_key(s.name));

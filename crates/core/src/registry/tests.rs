@@ -347,6 +347,12 @@ fn every_mistake_is_named_in_one_pass_and_nothing_that_follows_from_one() {
     ] {
         assert!(found.iter().any(|m| m.starts_with(part)), "{part} in {text}");
     }
+    // What the store has under the path as somebody typed it is this document's; what another has is not.
+    let goes = |source: &str| {
+        let found = said(&reading.beside(&there, source, &standing));
+        found.iter().any(|m| m.starts_with("kinds.total.schedule: schedule `zzz` waits for it"))
+    };
+    assert!(goes("/srv/reg.toml") && !goes("/srv/other.toml"));
     // Of a table that cannot be read nobody knows what it has.
     for text in ["queues = 7\n[kinds.k]\nqueue = \"q\"\n", "[queue.q]\n[kinds.k]\nqueue = \"q\"\n"] {
         assert_eq!(Reading::of(text, Format::Toml).alone().len(), 1, "{text}");
@@ -369,6 +375,21 @@ fn a_document_by_itself_is_bounded_as_in_a_store() {
     let found = said(&Reading::of(&many, Format::Toml).alone());
     assert_eq!(found.len(), limits::MAX_REGISTRY_PROBLEMS + 1);
     assert_eq!(found.last().unwrap(), "and 200 more");
+}
+
+#[test]
+fn what_a_document_drops_is_not_counted_with_what_it_has() {
+    let most = (0..crate::alerts::MAX_WATCHED_KINDS).fold("[queues.q]\n".to_owned(), |text, n| {
+        text + &format!("[kinds.k{n}]\nqueue = \"q\"\nalerts = [\"failed\"]\n")
+    });
+    let mut there = parse(&most);
+    let text = "[queues.q]\nweigth = 2\n[kinds.new]\nqueue = \"q\"\nalerts = [\"failed\"]\n";
+    let reading = Reading::of(text, Format::Toml);
+    for (owner, mistakes) in [("/srv/reg.toml", 1), ("reg.toml", 1), ("/srv/other/reg.toml", 2)] {
+        there.kinds.values_mut().for_each(|kind| kind.document = Some(owner.to_owned()));
+        let found = said(&reading.beside(&there, "/srv/reg.toml", &[]));
+        assert_eq!(found.len(), mistakes, "{owner}: {found:?}");
+    }
 }
 
 #[test]

@@ -36,8 +36,8 @@ pub(crate) struct Gathered {
     pub(super) new_jobs: Vec<(Seq, JobRow)>,
     /// How many of them are on their way already.
     pub(super) copied: usize,
-    /// Bytes of the payloads of the others.
-    pub(super) to_copy: usize,
+    /// New jobs, and bytes of their payloads, since it was last looked whether some can be.
+    pub(super) unseen: (usize, usize),
     /// Numbers of the first `indexed` of them by id; made when somebody asks.
     ids: HashMap<JobId, Seq>,
     indexed: usize,

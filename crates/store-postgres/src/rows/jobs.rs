@@ -88,10 +88,7 @@ impl JobRows for PgRows {
     }
 
     fn insert_job(&mut self, seq: Seq, row: &JobRow) -> Result<()> {
-        if let Some(piece) = self.gathered.add_job(seq, row)? {
-            self.copy_meanwhile(piece)?;
-        }
-        Ok(())
+        if self.gathered.add_job(seq, row) { self.copy_meanwhile() } else { Ok(()) }
     }
 
     fn job(&mut self, seq: Seq) -> Result<Option<JobRow>> {

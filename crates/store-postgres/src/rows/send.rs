@@ -25,7 +25,7 @@ const BYTES: usize = 16 << 20;
 /// Rows from which on they are copied, which takes one more round trip and less work of the server for each.
 pub(crate) const COPY_FROM: usize = 100;
 
-/// New jobs, and bytes of their payloads, that are copied while the machine goes on with the next ones.
+/// New jobs, or bytes of their payloads, after which it is looked whether some can be copied while the machine goes on.
 const PIECE_ROWS: usize = 128;
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -38,17 +38,34 @@ macro_rules! send {
 }
 pub(super) use send;
 
+/// How many of these jobs go into one statement.
+fn fitting(jobs: &[(Seq, JobRow)]) -> usize {
+    let mut bytes = 0;
+    let fits = |(_, job): &&(_, JobRow)| {
+        bytes += job.payload.as_str().len();
+        bytes <= BYTES
+    };
+    jobs.iter().take(ROWS).take_while(fits).count().max(1).min(jobs.len())
+}
+
 impl Gathered {
-    /// Adds a job. Those that are enough to be copied meanwhile, as the server takes them.
-    pub(super) fn add_job(&mut self, seq: Seq, row: &JobRow) -> Result<Option<Bytes>> {
-        self.to_copy += row.payload.as_str().len();
+    /// Adds a job. Whether there are enough of them to look if some can be copied meanwhile.
+    pub(super) fn add_job(&mut self, seq: Seq, row: &JobRow) -> bool {
         self.new_jobs.push((seq, row.clone()));
-        if self.new_jobs.len() - self.copied < PIECE_ROWS && self.to_copy < PIECE_BYTES {
-            return Ok(None);
+        self.unseen = (self.unseen.0 + 1, self.unseen.1 + row.payload.as_str().len());
+        let enough = self.unseen.0 >= PIECE_ROWS || self.unseen.1 >= PIECE_BYTES;
+        if enough {
+            self.unseen = (0, 0);
         }
-        let piece = copy::jobs(&self.new_jobs[self.copied..])?;
-        (self.copied, self.to_copy) = (self.new_jobs.len(), 0);
-        Ok(Some(piece))
+        enough
+    }
+
+    /// New jobs to be copied meanwhile, as the server takes them.
+    pub(super) fn take_piece(&mut self) -> Result<Bytes> {
+        let rest = &self.new_jobs[self.copied..];
+        let piece = &rest[..fitting(rest)];
+        self.copied += piece.len();
+        copy::jobs(piece)
     }
 
     /// The statements that write everything.
@@ -134,12 +151,7 @@ impl Gathered {
     fn send_jobs<'a>(&'a self, link: &'a Link, requests: &mut Requests<'a>) -> Result<()> {
         let mut rest = &self.new_jobs[self.copied..];
         while !rest.is_empty() {
-            let mut bytes = 0;
-            let fits = |(_, job): &&(_, JobRow)| {
-                bytes += job.payload.as_str().len();
-                bytes <= BYTES
-            };
-            let n = rest.iter().take(ROWS).take_while(fits).count().max(1);
+            let n = fitting(rest);
             let (now, later) = rest.split_at(n);
             rest = later;
             if n >= COPY_FROM {

@@ -1,7 +1,5 @@
 //! Many jobs at once: they are copied while the machine goes on with the next ones.
 
-use tidegate_store::Upkeep as _;
-
 use super::*;
 
 /// Several pieces, and a rest.
@@ -12,7 +10,7 @@ fn batch() -> Vec<NewJob> {
 }
 
 #[tokio::test]
-async fn a_large_batch_is_stored_whole_and_in_order() {
+async fn a_large_batch_is_stored_whole() {
     let f = Fixture::new().await;
     let jobs = batch();
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
@@ -37,17 +35,4 @@ async fn of_a_large_batch_with_an_id_that_exists_nothing_is_stored() {
     assert_eq!(user.number("SELECT count(*) FROM tidegate.jobs").await, 1 + MANY as i64);
     let other = f.another(PgOptions::new()).await;
     assert_eq!(other.digest().await.unwrap(), f.store.digest().await.unwrap());
-}
-
-#[tokio::test]
-async fn what_is_copied_meanwhile_can_be_read_in_the_same_commit() {
-    let f = Fixture::new().await;
-    let (jobs, alone) = (batch(), job("2"));
-    let last = jobs[MANY / 2].id;
-    // A job that waits for one of the batch, and asks for it: both in one group, or one after the other.
-    let after = NewJob { after: vec![last], ..alone };
-    let (stored, waits) = tokio::join!(f.store.enqueue(jobs, NOW), f.store.enqueue(vec![after], NOW));
-    stored.unwrap();
-    waits.unwrap();
-    assert_eq!(f.store.totals().await.unwrap().blocked, 1);
 }

@@ -9,8 +9,8 @@ use tidegate_core::ids::KindName;
 use tidegate_core::limits;
 use tidegate_core::policies::Policies;
 use tidegate_core::registry::{
-    self, Counts, Difference, Document, Entry, KindSettings, Outcome, Problem, Version, VersionInfo,
-    differences, join,
+    self, Counts, Difference, Document, Entry, Identity, KindSettings, Outcome, Problem, Version,
+    VersionInfo, differences, join,
 };
 use tidegate_core::schema::Schema;
 use tidegate_core::time::Timestamp;
@@ -50,8 +50,8 @@ impl<R: Rows> Machine<R> {
         let named = wanted.entries();
         if !exactly {
             wanted.resolve(&before);
-            let document_name = cut(wanted.known_as(&source), limits::MAX_NOTE_BYTES);
-            own(&mut wanted, &there, &document_name);
+            let this = wanted.identity(&source);
+            own(&mut wanted, &there, &this);
         }
         let (scheduled, misplaced) = self.scheduled_by(&wanted);
         check(&wanted, &there, misplaced)?;
@@ -197,25 +197,31 @@ fn hide(change: &mut Difference, there: &Document, wanted: &Document) {
 }
 
 /// The kinds of a document are its own. One that it had and no longer names stays, because jobs may name it, but it no longer runs
-/// by itself, and nothing watches it.
-fn own(wanted: &mut Document, there: &Document, source: &str) {
+/// by itself, and nothing watches it. Whatever the document was known as before: what it names or drops has its name of today from
+/// then on.
+fn own(wanted: &mut Document, there: &Document, this: &Identity) {
     for (name, kind) in &mut wanted.kinds {
         if let Some(old) = there.kinds.get(name) {
             kind.reveal(old);
         }
         (kind.managed, kind.document) = (true, None);
-        // Who says the same again takes nothing away from who said it first.
+        // Who says the same again takes nothing away from another who said it first.
         let same = |old: &&KindSettings| KindSettings { document: None, ..(*old).clone() } == *kind;
-        let known = there.kinds.get(name).filter(same).and_then(|old| old.document.clone());
-        kind.document = Some(known.unwrap_or_else(|| source.to_owned()));
+        let first = there.kinds.get(name).filter(same).and_then(|old| old.document.clone());
+        let others = first.filter(|owner| !this.takes(owner));
+        kind.document = Some(others.unwrap_or_else(|| this.name().to_owned()));
     }
     let dropped = |(name, kind): &(&KindName, &KindSettings)| {
-        kind.document.as_deref() == Some(source)
+        kind.document.as_deref().is_some_and(|owner| this.was(owner))
             && !wanted.kinds.contains_key(*name)
             && (kind.schedule.is_some() || !kind.alerts.is_empty())
     };
     let idle = |(name, kind): (&KindName, &KindSettings)| {
-        (name.clone(), KindSettings { schedule: None, alerts: KindAlerts::default(), ..kind.clone() })
+        let document = Some(this.name().to_owned());
+        (
+            name.clone(),
+            KindSettings { schedule: None, alerts: KindAlerts::default(), document, ..kind.clone() },
+        )
     };
     let dropped: Vec<_> = there.kinds.iter().filter(dropped).map(idle).collect();
     wanted.kinds.extend(dropped);

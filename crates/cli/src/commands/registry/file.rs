@@ -16,7 +16,8 @@ pub(super) fn read(file: &Path) -> Result<Reading> {
 }
 
 /// What a document that has no name is known by: the whole path of its file, without `.` and `..`. Symbolic links stay, because what
-/// `current` leads to is another file with every release, and the same document.
+/// `current` leads to is another file with every release, and the same document. Where a link stands before `..` the path without it
+/// leads elsewhere; such a file is known by its own place.
 pub(crate) fn known_as(file: &Path) -> String {
     if file == Path::new("-") {
         return "-".into();
@@ -31,14 +32,20 @@ pub(crate) fn known_as(file: &Path) -> String {
             part => whole.push(part),
         }
     }
-    whole.display().to_string()
+    let is_another = place(file).is_some_and(|read| place(&whole) != Some(read));
+    let real = if is_another { std::fs::canonicalize(file).ok() } else { None };
+    real.unwrap_or(whole).display().to_string()
+}
+
+/// What tells one file from another, whatever leads to it.
+fn place(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
 }
 
 /// Where we are, as the shell names it: the system's own answer has no symbolic links.
 fn here() -> PathBuf {
     let found = std::env::current_dir().unwrap_or_default();
     let is_here = |named: &PathBuf| {
-        let place = |path: &Path| std::fs::metadata(path).ok().map(|about| (about.dev(), about.ino()));
         let plain = named.is_absolute() && named.components().all(|part| part != Component::ParentDir);
         plain && place(named).is_some_and(|place_named| place(&found) == Some(place_named))
     };
@@ -103,5 +110,22 @@ mod tests {
         assert_eq!(known_as(&here.join("x/../reg.toml")), said(&here.join("reg.toml")));
         assert_eq!(known_as(Path::new("/../../etc/reg.toml")), "/etc/reg.toml");
         assert_eq!(known_as(Path::new("-")), "-");
+    }
+
+    #[test]
+    fn a_file_beside_what_a_link_leads_to_is_known_by_its_own_place() {
+        let kept = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(kept.path()).unwrap();
+        let at = |name: &str| root.join(name);
+        std::fs::create_dir_all(at("releases/7")).unwrap();
+        std::os::unix::fs::symlink(at("releases/7"), at("current")).unwrap();
+        std::fs::write(at("releases/reg.toml"), "").unwrap();
+        let said = |path: PathBuf| path.display().to_string();
+        assert_eq!(known_as(&at("current/../reg.toml")), said(at("releases/reg.toml")));
+        std::fs::write(at("reg.toml"), "").unwrap();
+        assert_eq!(known_as(&at("current/../reg.toml")), said(at("releases/reg.toml")));
+        assert_eq!(known_as(&at("releases/../reg.toml")), said(at("reg.toml")));
+        std::fs::write(at("releases/7/reg.toml"), "").unwrap();
+        assert_eq!(known_as(&at("current/reg.toml")), said(at("current/reg.toml")), "a link is part of it");
     }
 }

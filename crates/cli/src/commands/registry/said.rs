@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tidegate_core::registry::{Counts, Entry, Left};
+use tidegate_core::registry::{Counts, Entry, Identity, Left};
 use tidegate_core::why::grouped;
 use tidegate_store::params::Applied;
 
@@ -19,8 +19,8 @@ const FEW: usize = 5;
 pub(super) struct Said<'a> {
     /// Nothing was done.
     pub(super) dry_run: bool,
-    /// What the document is known as; `None` where there is none.
-    pub(super) this: Option<&'a str>,
+    /// Which document it is; `None` where there is none.
+    pub(super) this: Option<&'a Identity>,
     /// The directory that has no data yet.
     pub(super) missing: Option<&'a Path>,
 }
@@ -86,13 +86,12 @@ fn changed(applied: &Applied) -> Counts {
 }
 
 /// What was left alone, whose it is, and what to do if it is this document's after all.
-fn left(applied: &Applied, this: Option<&str>) -> String {
+fn left(applied: &Applied, this: Option<&Identity>) -> String {
     if applied.left_alone == 0 {
         return String::new();
     }
-    let others = |left: &Left| left.document.as_deref().filter(|d| Some(*d) != this).map(clean);
     let one = |left: &Left| {
-        let whose = others(left).map_or(String::new(), |document| format!(" (of {document})"));
+        let whose = others(left, this).map_or(String::new(), |owner| format!(" (of {})", clean(owner)));
         format!("{} {}{whose}", left.what, left.name)
     };
     let mut named: Vec<String> = applied.left.iter().take(FEW).map(one).collect();
@@ -102,13 +101,28 @@ fn left(applied: &Applied, this: Option<&str>) -> String {
         (n, false) => named.push(format!("and {} more", grouped(n))),
     }
     let mut text = format!("\nLeft alone, because it is not named: {}.", named.join(", "));
-    if let Some(document) = applied.left.iter().find_map(others) {
+    let before =
+        |left| this.and_then(|this| others(left, Some(this)).filter(|owner| may_have_been(this, owner)));
+    if let Some(owner) = applied.left.iter().find_map(before) {
+        let quoted = toml::Value::from(owner);
         let _ = write!(
             text,
-            "\nIf this document was known as {document} before, `document = {document:?}` at its top says so."
+            "\nIf this document was known as {owner} before, `document = {quoted}` at its top says so."
         );
     }
     text
+}
+
+/// The document that has what was left alone, if that is another one.
+fn others<'l>(left: &'l Left, this: Option<&Identity>) -> Option<&'l str> {
+    left.document.as_deref().filter(|owner| this.is_none_or(|this| !this.was(owner)))
+}
+
+/// Whether a document may have been known by this name before: it is no path of another file, and can be written.
+fn may_have_been(this: &Identity, owner: &str) -> bool {
+    let file = |path: &str| Path::new(path).file_name().map(ToOwned::to_owned);
+    let may = !owner.starts_with('/') || file(owner) == file(this.source());
+    may && clean(owner) == owner
 }
 
 fn shown(value: &Value) -> String {

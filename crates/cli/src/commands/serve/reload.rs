@@ -6,17 +6,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::registry::hash_of;
+use tidegate_core::registry::{Left, hash_of};
 use tidegate_store::Store;
 use tidegate_store::offer::{Offer, Offered, offer};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::super::registry::{format_of, known_as, text_of, who};
 use crate::error::Result;
+use crate::output::clean;
 use crate::parse;
 
 /// How often the file is looked at. A change counts when two looks in a row see the same: an editor may be half done.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// Schedules of other documents that are named.
+const FEW: usize = 5;
 
 /// What tells one state of a file from another without reading it: inode, size, and when it was written.
 type Mark = (u64, u64, i64, i64);
@@ -32,6 +36,8 @@ pub(super) enum Because {
 /// The file and what is known of it.
 pub(super) struct Reload {
     file: PathBuf,
+    /// What the file is known as: what it was at the start, wherever links lead to by now.
+    source: String,
     store: Arc<dyn Store>,
     hangup: Signal,
     /// The file as it was when it was read last.
@@ -46,7 +52,8 @@ impl Reload {
     /// Watches a file for a store. From here on SIGHUP no longer ends the process.
     pub(super) fn new(file: PathBuf, store: Arc<dyn Store>) -> Result<Self> {
         let hangup = signal(SignalKind::hangup())?;
-        Ok(Self { file, store, hangup, read: None, seen: None, offered: None })
+        let source = known_as(&file);
+        Ok(Self { file, source, store, hangup, read: None, seen: None, offered: None })
     }
 
     /// Reads the file and offers it to the store.
@@ -68,9 +75,8 @@ impl Reload {
         }
         let by = who();
         let format = format_of(&self.file);
-        let source = known_as(&self.file);
-        let document =
-            Offer { text: &text, format, by: &by, source: &source, dry_run: false, now: parse::now() };
+        let source = self.source.as_str();
+        let document = Offer { text: &text, format, by: &by, source, dry_run: false, now: parse::now() };
         match offer(&*self.store, document).await {
             Ok(Offered::Applied(applied)) => {
                 self.offered = Some(hash);
@@ -83,6 +89,12 @@ impl Reload {
                     left_alone,
                     "The registry's file was applied."
                 );
+                if let Some(schedules) = of_others(&applied.left) {
+                    tracing::warn!(
+                        file = shown,
+                        "Schedules of other documents were left alone and run on: {schedules}."
+                    );
+                }
             }
             Ok(Offered::Refused(problems)) => {
                 self.offered = Some(hash);
@@ -115,6 +127,21 @@ impl Reload {
         // A file that is gone for a moment is being replaced.
         stands && now.is_some() && now != self.read
     }
+}
+
+/// Schedules left alone that belong to other documents, in words.
+fn of_others(left: &[Left]) -> Option<String> {
+    let schedules = left.iter().filter(|left| left.what == "schedule");
+    let mut found = schedules.filter_map(|left| {
+        let document = left.document.as_deref()?;
+        Some(format!("{} (of {})", clean(&left.name), clean(document)))
+    });
+    let mut said: Vec<String> = found.by_ref().take(FEW).collect();
+    let more = found.count();
+    if more > 0 {
+        said.push(format!("and {more} more"));
+    }
+    (!said.is_empty()).then(|| said.join(", "))
 }
 
 /// Watches for ever; without a file it does nothing for ever.

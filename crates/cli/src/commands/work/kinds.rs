@@ -4,7 +4,7 @@ use tidegate::KindSettings;
 use tidegate_core::codes;
 use tidegate_core::ids::{ConnectorName, KindName, QueueName};
 use tidegate_core::job::State;
-use tidegate_core::near::nearest;
+use tidegate_core::near::{is_slip, nearest};
 use tidegate_store::Store;
 use tidegate_store::params::{JobQuery, KindView};
 
@@ -32,10 +32,11 @@ impl Kinds {
         self.similar.first().map(|(new, known)| format!("Did you mean `{known}` in place of `{new}`?"))
     }
 
-    /// Refuses a new kind while jobs of one with a similar name wait: nobody has enqueued any of the new one. In an empty store
-    /// nothing waits, so whatever starts with one goes on.
+    /// Refuses a new kind while jobs wait whose kind's name differs by no more than a slip of the finger: nobody has enqueued any of the
+    /// new one. In an empty store nothing waits, so whatever starts with one goes on.
     pub(super) async fn refuse_a_slip(&self, store: &dyn Store) -> Result<()> {
-        for (new, known) in &self.similar {
+        let slips = self.similar.iter().filter(|(new, known)| is_slip(new.as_str(), known.as_str()));
+        for (new, known) in slips {
             let states = vec![State::Ready, State::Scheduled];
             let waiting = JobQuery { states, kind: Some(known.clone()), limit: 1, ..JobQuery::default() };
             // A key that may not look at jobs is told at the start what may have been meant.

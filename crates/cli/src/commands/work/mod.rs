@@ -36,7 +36,7 @@ pub(crate) struct WorkArgs {
     /// Kinds to handle; one that is not registered is registered
     #[arg(long = "kind", value_name = "KIND", value_delimiter = ',')]
     kinds: Vec<String>,
-    /// Register a --kind that is new although jobs of one with a similar name wait
+    /// Register a --kind that is new although it looks like a slip of the finger
     #[arg(long, requires = "kinds")]
     new: bool,
     /// Queues to serve; without --kind every kind in them is handled
