@@ -216,6 +216,7 @@ macro_rules! suite {
                 a_day_that_ends_without_the_other_is_skipped,
                 a_recovered_run_counts_for_those_who_wait,
                 a_paused_schedule_skips_what_comes_and_says_so,
+                what_was_missed_before_a_pause_is_not_put_down_to_it,
                 other_times_begin_when_they_are_set,
                 a_schedule_can_be_run_by_hand,
                 runs_by_hand_are_bounded,
@@ -225,6 +226,8 @@ macro_rules! suite {
                 a_ledger_is_bounded_and_comes_in_pages,
                 a_deleted_schedule_leaves_its_jobs,
                 a_schedule_that_cannot_work_is_refused,
+                a_payload_that_does_not_fit_its_kind_refuses_the_schedule,
+                a_schedule_in_the_place_of_a_retired_one_begins_anew,
                 many_schedules_that_are_due_together_are_all_fired,
                 a_single_time_comes_once,
             }

@@ -333,7 +333,7 @@ impl KindSettings {
             faults.push(("failures", format!("a name in failures must have 1 to {most} bytes")));
         }
         faults.extend(self.alerts.faults(self.timeout_ms).into_iter().map(|why| ("alerts", why)));
-        faults.extend(self.schedule.as_ref().and_then(|s| s.fault(self.schema.as_ref())));
+        faults.extend(self.schedule.iter().flat_map(|s| s.faults(self.schema.as_ref())));
         let retry = self.retry.iter().flat_map(RetryPolicy::faults);
         faults.extend(retry.map(|(_, why)| ("retry", format!("retry: {why}"))));
         faults

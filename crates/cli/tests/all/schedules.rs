@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::common::{Place, steady};
+use crate::common::{Place, steady, wait_for};
 
 fn place() -> Place {
     let place = Place::default();
@@ -82,6 +82,87 @@ fn what_comes_next_is_shown_before_there_is_a_schedule() {
     );
     let text = place.at(80, &["schedules", "next", "--every", "90s", "-n", "3"]);
     assert_eq!(text.lines().count(), 4, "{text}");
+}
+
+/// A document that describes the schedule, and then no longer does.
+fn retire(place: &Place, schedule: &str) {
+    let idle = "[kinds.\"report.build\"]\nqueue = \"reports\"\n";
+    for document in [format!("{idle}schedule = {schedule}\n"), idle.to_owned()] {
+        let file = place.file("registry.toml", &document);
+        place.run(&["registry", "apply", &file]).ok();
+    }
+}
+
+#[test]
+fn what_comes_next_says_if_nothing_runs() {
+    let place = place();
+    let next = |args: &[&str]| place.run(&[&["schedules", "next"], args].concat()).ok();
+    retire(&place, "{ every = \"1h\" }");
+    assert_eq!(next(&["report.build"]).out, "none: its document no longer has it; its history stays\n");
+    let json = next(&["report.build", "--json"]).json();
+    assert!(json["retired"].is_string() && json["runs"] == json!([]), "{json}");
+    put(&place, &["hourly", "--kind", "report.build", "--every", "1h"]);
+    let json = next(&["hourly", "-n", "3", "--json"]).json();
+    assert_eq!(json["runs"].as_array().unwrap().len(), 3);
+    assert!(json["paused"].is_null() && json["overdue"].is_null(), "{json}");
+    place.run(&["schedules", "pause", "hourly", "--by", "ada"]).ok();
+    let text = next(&["hourly", "-n", "3"]).out;
+    let first = text.lines().next().unwrap();
+    assert!(first.starts_with("Paused by ada since "), "{text}");
+    assert!(first.ends_with(": these would be its runs if it were resumed now."), "{text}");
+    assert_eq!(text.lines().count(), 5, "{text}");
+    assert_eq!(next(&["hourly", "--json"]).json()["paused"]["by"], "ada");
+}
+
+#[test]
+fn a_run_that_nobody_fires_is_overdue_and_not_listed() {
+    let place = place();
+    put(&place, &["quick", "--kind", "report.build", "--every", "1s"]);
+    let next = |args: &[&str]| place.run(&[&["schedules", "next", "quick"], args].concat()).ok();
+    wait_for("an overdue run", || next(&["--json"]).json()["overdue"].is_string());
+    let json = next(&["--json"]).json();
+    let runs = json["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 10);
+    assert!(json["overdue"].as_str() < runs[0]["planned"].as_str(), "{json}");
+    let text = next(&[]).out;
+    let says = " is overdue: nobody fires schedules; start `tidegate serve` or a worker.";
+    assert!(text.lines().next().unwrap().ends_with(says), "{text}");
+    assert_eq!(text.lines().count(), 12, "{text}");
+    assert!(!text.contains(" 0 s"), "{text}");
+}
+
+#[test]
+fn a_schedule_in_the_place_of_a_retired_one_keeps_nothing_of_it() {
+    let place = place();
+    put(&place, &["first", "--kind", "report.build", "--every", "1h"]);
+    retire(
+        &place,
+        "{ cron = \"0 3 * * *\", zone = \"America/Sao_Paulo\", after = [\"first\"], payload = { full = true } }",
+    );
+    let unsaid = place.run(&["schedules", "put", "report.build", "--every", "1h"]);
+    assert!(unsaid.code != 0 && unsaid.err.contains("is new and has no kind"), "{}", unsaid.err);
+    let said = put(&place, &["report.build", "--kind", "report.build", "--every", "1h"]);
+    assert!(said.starts_with("Added schedule report.build: every 1h; next run "), "{said}");
+    let shown = place.run(&["schedules", "show", "report.build", "--json"]).ok().json();
+    let settings = json!({"every": "1h", "overlap": "skip", "missed": "run_once"});
+    assert_eq!(shown["schedule"]["settings"], settings);
+}
+
+#[test]
+fn a_payload_that_does_not_fit_is_refused_when_the_schedule_is_put() {
+    let place = place();
+    let document = "[kinds.\"invoice.send\"]\nqueue = \"reports\"\n[kinds.\"invoice.send\".schema]\ntype = \"object\"\n\
+         required = [\"order\"]\n[kinds.\"invoice.send\".schema.properties]\norder = { type = \"integer\" }\n";
+    let file = place.file("registry.toml", document);
+    place.run(&["registry", "apply", &file]).ok();
+    let args = ["schedules", "put", "mine", "--kind", "invoice.send", "--every", "2s"];
+    let wrong: [&[&str]; 2] = [&[], &["--data", r#"{"order":"1"}"#]];
+    for data in wrong {
+        let ran = place.run(&[&args[..], data].concat());
+        let says = "the payload does not fit kind `invoice.send`: ";
+        assert!(ran.code == 2 && ran.err.contains("TG2004") && ran.err.contains(says), "{}", ran.err);
+    }
+    put(&place, &["mine", "--kind", "invoice.send", "--every", "2s", "--data", r#"{"order":1}"#]);
 }
 
 #[test]

@@ -325,7 +325,7 @@ pub async fn a_schedule_that_cannot_work_refuses_its_document(w: &mut World) {
         ("{ cron = \"0 0 * * 9\" }", "kinds.a.schedule.cron: day of week"),
         ("{ cron = \"@daily\", zone = \"Mars/Base\" }", "kinds.a.schedule.zone: "),
         ("{ cron = \"@daily\", every = \"1h\" }", "kinds.a.schedule: only one of"),
-        ("{ crn = \"@daily\" }", "kinds.a.schedule: unknown field `crn`"),
+        ("{ crn = \"@daily\" }", "kinds.a.schedule: there is no setting `crn`; did you mean `cron`?"),
         (
             "{ cron = \"@daily\", payload = { n = \"x\" } }",
             "kinds.a.schedule.payload: it does not fit the schema: /n",

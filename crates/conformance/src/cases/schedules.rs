@@ -5,16 +5,18 @@ use tidegate_core::failure::Category;
 use tidegate_core::ids::{JobId, ScheduleName, Seq};
 use tidegate_core::job::State;
 use tidegate_core::limits;
+use tidegate_core::registry::{Document, Format};
 use tidegate_core::schedule::{
     Decided, Missed, Overlap, ScheduleSettings, ScheduleSpec, SkipReason, TickEntry,
 };
+use tidegate_core::schema::Schema;
 use tidegate_core::time::Timestamp;
 use tidegate_store::params::{
-    Claim, ClaimedJob, Erase, Outcome, PutSchedule, Recover, Recovered, ScheduleChange, ScheduleView,
-    TickQuery,
+    Apply, Claim, ClaimedJob, Erase, NewJob, Outcome, PutSchedule, Recover, Recovered, ScheduleChange,
+    ScheduleView, TickQuery, Wanted,
 };
 
-use crate::kit::{START, World, kind, tenant};
+use crate::kit::{START, World, json, kind, tenant};
 
 const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;
@@ -326,6 +328,48 @@ pub async fn a_paused_schedule_skips_what_comes_and_says_so(w: &mut World) {
     assert_eq!(w.claim(10).await.jobs.len(), 1);
 }
 
+/// What nobody fired before a pause was missed; the pause has what came while it lasted.
+pub async fn what_was_missed_before_a_pause_is_not_put_down_to_it(w: &mut World) {
+    let pause = async |w: &World, schedule: &str| {
+        w.store().pause_schedule(name(schedule), "ana".into(), w.now).await.expect("it can be paused");
+    };
+    let resume = async |w: &World, schedule: &str| {
+        w.store().resume_schedule(name(schedule), w.now).await.expect("it can be resumed");
+    };
+    // Not late enough to be missed: it runs, and the next one finds it there.
+    put(w, "soon", ScheduleSettings::every("5s")).await;
+    w.pass(14_800);
+    pause(w, "soon").await;
+    resume(w, "soon").await;
+    let lines = ledger(w, "soon").await;
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert_eq!(fired(&lines[0]).map(|(at, _)| at), Some(START.plus_ms(5_000)));
+    assert_eq!(skipped(&lines[1]), Some((START.plus_ms(10_000), SkipReason::Overlap, Some(1))));
+    w.finish(&w.claim_one().await).await;
+    assert_eq!(w.store().delete_schedule(name("soon"), w.now).await.ok(), Some(true));
+    // 02:20 to 03:10 pass while nobody is there, 03:20 and 03:30 during the pause.
+    put(w, "once", ScheduleSettings::every("10m")).await;
+    put(w, "never", ScheduleSettings { missed: Missed::Skip, ..ScheduleSettings::every("10m") }).await;
+    w.pass(HOUR + MINUTE);
+    pause(w, "once").await;
+    pause(w, "never").await;
+    w.restart().await;
+    w.pass(20 * MINUTE);
+    resume(w, "once").await;
+    resume(w, "never").await;
+    let ten = |n: i64| Timestamp(START.0 + 400_000 + n * 10 * MINUTE);
+    for (schedule, run, missed) in [("once", vec![ten(5)], 5u64), ("never", vec![], 6)] {
+        let lines = ledger(w, schedule).await;
+        let skips: Vec<_> = lines.iter().filter_map(skipped).collect();
+        let wanted = [(ten(0), SkipReason::Missed, Some(missed)), (ten(6), SkipReason::Paused, Some(2))];
+        assert_eq!(skips, wanted, "{schedule}");
+        let planned: Vec<_> = lines.iter().filter_map(fired).map(|(at, _)| at).collect();
+        assert_eq!(planned, run, "{schedule}");
+        assert_eq!(view(w, schedule).await.next, Some(ten(8)), "{schedule}");
+    }
+    assert_eq!(w.claim(10).await.jobs.len(), 1);
+}
+
 pub async fn other_times_begin_when_they_are_set(w: &mut World) {
     put(w, "s", ScheduleSettings::every("10m")).await;
     pass(w, HOUR).await;
@@ -494,6 +538,76 @@ pub async fn a_schedule_that_cannot_work_is_refused(w: &mut World) {
     refused(w.store().delete_schedule(name("a"), w.now).await, codes::WRONG_SCHEDULE_STATE);
     refused(w.store().pause_schedule(name("zz"), "me".into(), w.now).await, codes::SCHEDULE_NOT_FOUND);
     assert_eq!(w.store().schedule(name("s")).await.ok(), Some(None));
+}
+
+/// What every run would be refused for refuses the schedule; what its kind fills in need not be said.
+pub async fn a_payload_that_does_not_fit_its_kind_refuses_the_schedule(w: &mut World) {
+    let schema = serde_json::json!({
+        "type": "object",
+        "required": ["order"],
+        "properties": {
+            "order": {"type": "integer"},
+            "copies": {"type": "integer", "default": 1},
+            "pin": {"type": "integer", "x-secret": true}
+        }
+    });
+    w.kind("invoice", "q", |k| k.schema = Schema::compile(&schema).ok()).await;
+    let job = NewJob::new(w.id(), kind("invoice"), json("{}"));
+    let put = |every: &str, payload: Option<serde_json::Value>| {
+        let settings = ScheduleSettings { payload, ..ScheduleSettings::every(every) };
+        let spec = ScheduleSpec { kind: kind("invoice"), settings };
+        let (store, put) = (w.store(), PutSchedule { name: name("s"), spec, now: w.now });
+        async move { store.put_schedule(put).await }
+    };
+    let enqueued = w.store().enqueue(vec![job], w.now).await.expect_err("the job does not fit");
+    let error = put("10m", None).await.expect_err("nor does the schedule");
+    assert_eq!((error.code, enqueued.code), (codes::INVALID_PAYLOAD, codes::INVALID_PAYLOAD));
+    assert!(enqueued.detail.starts_with(&error.detail), "{enqueued} and {error}");
+    assert!(error.detail.starts_with("the payload does not fit kind `invoice`: "), "{error}");
+    refused(put("10m", Some(serde_json::json!({"order": "1"}))).await, codes::INVALID_PAYLOAD);
+    assert_eq!(w.store().schedule(name("s")).await.ok(), Some(None));
+    let whole = serde_json::json!({"order": 1, "pin": 4711});
+    assert_eq!(put("10m", Some(whole)).await.ok(), Some(ScheduleChange::Created));
+    // With its secret as it is shown, which would not fit.
+    let shown = view(w, "s").await.settings.payload;
+    assert_eq!(shown, Some(serde_json::json!({"order": 1, "pin": "***"})));
+    assert_eq!(put("20m", shown).await.ok(), Some(ScheduleChange::Changed));
+    let unfit = serde_json::json!({"order": null, "pin": "***"});
+    refused(put("20m", Some(unfit)).await, codes::INVALID_PAYLOAD);
+    pass(w, 400_000).await;
+    let payload: serde_json::Value =
+        serde_json::from_str(w.claim_one().await.payload.as_str()).expect("it is JSON");
+    assert_eq!(payload, serde_json::json!({"order": 1, "pin": 4711, "copies": 1}));
+}
+
+/// Whoever takes the name of a retired schedule begins anew, not paused; the ledger goes on.
+pub async fn a_schedule_in_the_place_of_a_retired_one_begins_anew(w: &mut World) {
+    let apply = async |w: &World, text: &str| {
+        let document = Document::parse(text, Format::Toml).unwrap_or_else(|problems| panic!("{problems:?}"));
+        let wanted = Wanted::Document(Box::new(document));
+        let source = "registry.toml".into();
+        let apply = Apply { wanted, by: "ann".into(), source, dry_run: false, now: w.now };
+        w.store().apply(apply).await.expect("the document is accepted");
+    };
+    let idle = "[queues.q]\n[kinds.nightly]\nqueue = \"q\"\n";
+    apply(w, &format!("{idle}schedule = {{ every = \"10m\", payload = {{ a = 1 }} }}\n")).await;
+    pass(w, 400_000).await;
+    w.finish(&w.claim_one().await).await;
+    w.store().pause_schedule(name("nightly"), "ana".into(), w.now).await.expect("it can be paused");
+    apply(w, idle).await;
+    w.pass(HOUR);
+    assert_eq!(put(w, "nightly", ScheduleSettings::every("1h")).await, ScheduleChange::Created);
+    w.restart().await;
+    let there = view(w, "nightly").await;
+    assert_eq!((there.paused, there.retired, there.document), (None, None, None));
+    assert_eq!((there.settings, there.kind), (ScheduleSettings::every("1h"), kind("k")));
+    assert!(there.created_at > START.plus_ms(HOUR), "{}", there.created_at);
+    assert_eq!(ledger(w, "nightly").await.len(), 1, "its ledger stays");
+    // It was 03:20; at four it runs.
+    pass(w, 40 * MINUTE).await;
+    let lines = ledger(w, "nightly").await;
+    assert_eq!((lines.len(), lines[1].no, lines[1].planned), (2, 1, w.now));
+    assert_eq!(w.claim_one().await.payload.as_str(), "{}");
 }
 
 pub async fn many_schedules_that_are_due_together_are_all_fired(w: &mut World) {

@@ -5,11 +5,12 @@ use serde_json::Value;
 
 use crate::ids::ScheduleName;
 use crate::limits;
+use crate::near::nearest;
 use crate::schedule::ScheduleSettings;
 use crate::schema::{self, Schema};
 
-/// Fields of a schedule that a mistake can be about, with their place in a kind.
-const PLACES: [(&str, &str); 10] = [
+/// Fields of a schedule, with their place in a kind.
+const PLACES: [(&str, &str); 15] = [
     ("cron", "schedule.cron"),
     ("every", "schedule.every"),
     ("at", "schedule.at"),
@@ -20,6 +21,11 @@ const PLACES: [(&str, &str); 10] = [
     ("missed", "schedule.missed"),
     ("after", "schedule.after"),
     ("payload", PAYLOAD),
+    ("overlap", "schedule.overlap"),
+    ("tenant", "schedule.tenant"),
+    ("group", "schedule.group"),
+    ("priority", "schedule.priority"),
+    ("description", "schedule.description"),
 ];
 const PAYLOAD: &str = "schedule.payload";
 
@@ -38,7 +44,15 @@ impl ScheduleSpec {
         if written.to_string().len() > most {
             return Err(format!("it should have at most {most} bytes"));
         }
-        Ok(Self(written.clone()))
+        let mut spec = written.clone();
+        if let Some(map) = spec.as_object_mut()
+            // As the command line calls it.
+            && let Some(data) = map.remove("data")
+            && map.insert("payload".into(), data).is_some()
+        {
+            return Err("`data` and `payload` say the same: leave one out".into());
+        }
+        Ok(Self(spec))
     }
 
     /// The settings that were written.
@@ -55,24 +69,42 @@ impl ScheduleSpec {
         self.settings().map_or_else(|_| written(), |settings| settings.after)
     }
 
-    /// What is wrong with it for a kind whose payloads look like this, with its place.
-    pub(super) fn fault(&self, schema: Option<&Schema>) -> Option<(&'static str, String)> {
-        let compiled = match self.settings().and_then(|settings| settings.compile()) {
-            Ok(compiled) => compiled,
-            Err(why) => {
-                let place = PLACES.iter().find_map(|(field, place)| {
-                    Some((*place, why.strip_prefix(field)?.strip_prefix(": ")?.to_owned()))
-                });
-                return Some(place.unwrap_or(("schedule", why)));
+    /// Everything that is wrong with it for a kind whose payloads look like this, with its place.
+    pub(super) fn faults(&self, schema: Option<&Schema>) -> Vec<(&'static str, String)> {
+        let mut faults = vec![];
+        let mut rest = self.0.as_object().cloned().unwrap_or_default();
+        // One field after the other: a mistake in one says nothing of the others.
+        rest.retain(|field, value| match unreadable(field, value) {
+            Some(fault) => {
+                faults.push(fault);
+                false
             }
-        };
-        // What a secret is that is written as it is shown, whoever knows it looks at once it was put back.
-        let payload: Value = serde_json::from_str(compiled.payload.as_str()).ok()?;
-        let misfits = schema?.misfits_beside_hidden(&payload);
-        if misfits.is_empty() {
-            return None;
+            None => true,
+        });
+        for _ in 0..=PLACES.len() {
+            // What is there but wrong still says when.
+            if !faults.is_empty() && WHEN.iter().all(|field| !rest.contains_key(*field)) {
+                rest.insert(WHEN[0].into(), Value::from("1h"));
+            }
+            let settings = ScheduleSettings::deserialize(&Value::Object(rest.clone()));
+            let why = match settings.map_err(|e| e.to_string()).and_then(|settings| settings.compile()) {
+                Ok(compiled) => {
+                    faults.extend(unfit(compiled.payload.as_str(), schema));
+                    break;
+                }
+                Err(why) => why,
+            };
+            let place = PLACES.iter().find_map(|(field, place)| {
+                Some((*field, *place, why.strip_prefix(field)?.strip_prefix(": ")?.to_owned()))
+            });
+            let Some((field, place, why)) = place.filter(|(field, ..)| rest.contains_key(*field)) else {
+                faults.push(("schedule", why));
+                break;
+            };
+            faults.push((place, why));
+            rest.remove(field);
         }
-        Some((PAYLOAD, format!("it does not fit the schema: {}", schema::sentence(&misfits))))
+        faults
     }
 
     /// Whether a secret of its payload is written as it is shown.
@@ -88,5 +120,59 @@ impl ScheduleSpec {
             *payload = schema.masked(payload);
         }
         shown
+    }
+}
+
+/// Settings that say when; one of them must be there.
+const WHEN: [&str; 3] = ["every", "cron", "at"];
+
+/// What is wrong with a field by itself, with its place.
+fn unreadable(field: &str, value: &Value) -> Option<(&'static str, String)> {
+    let alone = Value::Object(std::iter::once((field.to_owned(), value.clone())).collect());
+    let why = ScheduleSettings::deserialize(&alone).err()?.to_string();
+    if let Some((_, place)) = PLACES.iter().find(|(known, _)| *known == field) {
+        return Some((place, why));
+    }
+    let known = PLACES.map(|(known, _)| known);
+    let near = nearest(field, known).map_or_else(
+        || format!("; there are {}", known.join(", ")),
+        |near| format!("; did you mean `{near}`?"),
+    );
+    Some(("schedule", format!("there is no setting `{field}`{near}")))
+}
+
+/// A payload that does not fit. What a secret is that is written as it is shown, whoever knows it looks at once it was put back.
+fn unfit(payload: &str, schema: Option<&Schema>) -> Option<(&'static str, String)> {
+    let payload: Value = serde_json::from_str(payload).ok()?;
+    let misfits = schema?.misfits_beside_hidden(&payload);
+    if misfits.is_empty() {
+        return None;
+    }
+    Some((PAYLOAD, format!("it does not fit the schema: {}", schema::sentence(&misfits))))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_mistake_of_a_schedule_is_told_at_once() {
+        let spec = ScheduleSpec(json!({
+            "cron": "61 * * * *", "zone": "America/SaoPaulo", "overlap": "skp", "grace": "x", "jitter": 5,
+            "priority": "urgent", "overlp": "skip", "after": ["fine"],
+        }));
+        let mut places: Vec<&str> = spec.faults(None).into_iter().map(|(place, _)| place).collect();
+        places.sort_unstable();
+        let wrong = ["cron", "grace", "jitter", "overlap", "priority", "zone"];
+        let expected: Vec<String> = wrong.iter().map(|field| format!("schedule.{field}")).collect();
+        assert_eq!(places[0], "schedule", "one that does not exist");
+        assert_eq!(places[1..], expected);
+        assert_eq!(ScheduleSpec(json!({ "every": "5m" })).faults(None), []);
+        assert_eq!(ScheduleSpec(json!({})).faults(None).len(), 1, "it must say when");
+        let data = ScheduleSpec::read(&json!({ "every": "5m", "data": { "n": 1 } })).unwrap();
+        assert_eq!(data.0, json!({ "every": "5m", "payload": { "n": 1 } }));
+        assert!(ScheduleSpec::read(&json!({ "every": "5m", "data": 1, "payload": 1 })).is_err());
     }
 }

@@ -309,7 +309,7 @@ fn every_mistake_is_named_in_one_pass_and_nothing_that_follows_from_one() {
         "kinds.b.alerts: faild",
         "kinds.b.queue: there is no queue nowhere in the document; add [queues.nowhere]",
         "kinds.b.schedule.after: there is no schedule `zzz` in the document",
-        "kinds.c.schedule: unknown field `crn`",
+        "kinds.c.schedule: there is no setting `crn`",
         "kinds.c.retry: there is no policy \"unheard\" in the document",
         "kinds.c.schedule.after: there is no schedule `yyy` in the document",
         "kinds.homeless.queue: it is missing",

@@ -99,19 +99,19 @@ async fn a_process_that_stands_still_in_a_transaction_holds_up_the_others_for_tw
 
 #[tokio::test]
 async fn a_process_that_stands_still_while_it_copies_does_not_hold_up_the_others_for_ever() {
-    let f = Fixture::new().await;
+    let second = Duration::from_secs(1);
+    let f = Fixture::with(PgOptions::new().lock_timeout(second).statement_timeout(second * 3)).await;
     let stopped = f.user().await;
     stopped.run(&PgOptions::new().settings(false)).await;
     stopped.run("BEGIN; SELECT FROM tidegate.head WHERE one FOR UPDATE").await;
     // The server waits for rows that do not come: neither idle nor at the end of its time.
     let copy = stopped.text("COPY tidegate.jobs (seq) FROM STDIN");
     let copying = stopped.client.copy_in::<_, bytes::Bytes>(&copy).await.unwrap();
-    let second = Duration::from_secs(1);
-    let store = f.another(PgOptions::new().lock_timeout(second).statement_timeout(second * 3)).await;
     let mut tries = 1;
-    while let Err(error) = store.enqueue(vec![job("1")], NOW).await {
-        assert!(tries < 10, "{error}");
+    while let Err(error) = f.store.enqueue(vec![job("1")], NOW).await {
+        assert!(tries < 20, "{error}");
         tries += 1;
+        tokio::time::sleep(second / 2).await;
     }
     assert!(tries > 1, "what may still come to its end by itself is let be");
     drop(copying);

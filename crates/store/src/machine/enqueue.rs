@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use tidegate_core::codes::{self, Code};
-use tidegate_core::ids::{GroupKey, Seq, TenantId};
+use tidegate_core::ids::{GroupKey, KindName, Seq, TenantId};
 use tidegate_core::job::{OnConflict, Priority, ScheduledBecause, Unique, UniqueScope};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
 use tidegate_core::limits;
 use tidegate_core::payload::Payload;
-use tidegate_core::schema;
+use tidegate_core::schema::{self, Misfit};
 use tidegate_core::time::Timestamp;
 
 use super::hints::Need;
@@ -37,6 +37,12 @@ pub(super) struct Checked {
     pub(super) same: bool,
     /// The payload with the defaults of its kind, if some were missing.
     pub(super) filled: Option<Payload>,
+}
+
+/// The refusal of a payload that is not what its kind's should look like.
+pub(super) fn unfit(kind: &KindName, misfits: &[Misfit]) -> Error {
+    let why = schema::sentence(misfits);
+    Error::new(codes::INVALID_PAYLOAD, format!("the payload does not fit kind `{kind}`: {why}"))
 }
 
 impl<R: Rows> Machine<R> {
@@ -144,13 +150,7 @@ impl<R: Rows> Machine<R> {
         }
         let filled = match &settings.schema {
             None => None,
-            Some(schema) => schema.accept(&job.payload).map_err(|misfits| {
-                let why = schema::sentence(&misfits);
-                Error::new(
-                    codes::INVALID_PAYLOAD,
-                    format!("the payload does not fit kind `{}`: {why}", job.kind),
-                )
-            })?,
+            Some(schema) => schema.accept(&job.payload).map_err(|misfits| unfit(&job.kind, &misfits))?,
         };
         if let Some(run_at) = job.run_at
             && (run_at.0 < 0 || run_at.since(now) > limits::MAX_DELAY_MS)

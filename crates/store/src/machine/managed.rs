@@ -3,7 +3,7 @@
 //! A kind's schedule has the kind's name. One that its document no longer has is retired, not deleted: its ledger stays, and if
 //! it comes back (a rollback) it goes on where it stood, with the rule for missed ticks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_core::codes;
 use tidegate_core::ids::{KindName, ScheduleName};
@@ -73,17 +73,25 @@ impl<R: Rows> Machine<R> {
                 (None, _) => {}
             }
         }
-        problems.extend(self.misordered(&changes));
+        problems.extend(self.misordered(wanted, &changes));
         (changes, problems)
     }
 
     /// What they wait for, with everything that will be there.
-    fn misordered(&self, changes: &Changes) -> Vec<Problem> {
+    fn misordered(&self, wanted: &Document, changes: &Changes) -> Vec<Problem> {
         let gone: BTreeSet<&ScheduleName> = changes.retire.iter().map(|(name, _)| name).collect();
         let there = self.memory.timetable.all().map(|(_, s)| s);
         let there = there.filter(|s| s.state.retired.is_none() && !gone.contains(&s.name));
         let there = there.map(|s| (&s.name, s.spec.settings.after.as_slice())).collect();
-        let put = changes.put.iter().map(|(name, spec)| (name, spec.settings.after.as_slice())).collect();
+        // Also those that are as they were: what they wait for may be gone.
+        let put: BTreeMap<ScheduleName, Vec<ScheduleName>> = wanted
+            .kinds
+            .iter()
+            .filter_map(|(kind, settings)| {
+                Some((ScheduleName::new(kind.as_str()).ok()?, wanted_of(settings)?.after))
+            })
+            .collect();
+        let put = put.iter().map(|(name, after)| (name, after.as_slice())).collect();
         Order { there, put, gone }.faults(false)
     }
 

@@ -44,8 +44,23 @@ impl<R: Rows> Machine<R> {
         }
         let compiled = Self::compiled(&scheduled)?;
         let mut draft = Draft::new(id, &scheduled, now);
+        self.decide(&scheduled, &compiled, &mut draft, now)?;
+        if draft.entries.is_empty() && draft.state == scheduled.state {
+            return Ok(());
+        }
+        self.keep_draft(draft)
+    }
+
+    /// Decides the ticks that wait and those that had come due by then.
+    pub(super) fn decide(
+        &mut self,
+        scheduled: &Scheduled,
+        compiled: &Compiled,
+        draft: &mut Draft,
+        by: Timestamp,
+    ) -> Result<()> {
         let old = std::mem::take(&mut draft.state.waiting);
-        let due = compiled.due(&scheduled.name, scheduled.spec.settings.missed, draft.state.cursor, now);
+        let due = compiled.due(&scheduled.name, scheduled.spec.settings.missed, draft.state.cursor, by);
         let mut new = vec![];
         if let Some(due) = due {
             if let Some(passed) = due.skipped {
@@ -57,12 +72,12 @@ impl<R: Rows> Machine<R> {
         let ticks = old.into_iter().map(|tick| (tick, true)).chain(new.into_iter().map(|tick| (tick, false)));
         for (tick, waited) in ticks {
             let patient = waited || tick.made_up;
-            match self.verdict(&scheduled, &compiled, &draft, tick.planned, patient) {
+            match self.verdict(scheduled, compiled, draft, tick.planned, patient) {
                 Verdict::Skip(reason, note) => draft.skip(tick.planned, reason, note),
                 Verdict::Wait => draft.state.waiting.push(tick),
                 Verdict::Run => {
                     let run = Run { planned: tick.planned, due: tick.due, by_hand: false };
-                    match self.enqueue_run(&scheduled, &compiled, run, draft.state.next_no) {
+                    match self.enqueue_run(scheduled, compiled, run, draft.state.next_no) {
                         Ok((seq, job)) => draft.fired(seq, job, run),
                         Err(error) if error.is_refusal() => {
                             let note = cut(error.to_string(), limits::MAX_NOTE_BYTES);
@@ -73,10 +88,7 @@ impl<R: Rows> Machine<R> {
                 }
             }
         }
-        if draft.entries.is_empty() && draft.state == scheduled.state {
-            return Ok(());
-        }
-        self.keep_draft(draft)
+        Ok(())
     }
 
     /// What becomes of a tick that is due. `patient`: it has waited before, or makes up for a missed one.

@@ -13,6 +13,7 @@ use tidegate_core::schema::Schema;
 use tidegate_core::time::Timestamp;
 
 use super::draft::Draft;
+use super::enqueue::unfit;
 use super::runs::{Run, blocking_run};
 use super::timetable::Scheduled;
 use super::{Change, Machine, ScheduleNamed};
@@ -27,6 +28,7 @@ impl<R: Rows> Machine<R> {
         let PutSchedule { name, mut spec, .. } = put;
         self.check_schedule(&name, &spec)?;
         let Some(id) = self.memory.timetable.id(&name) else {
+            self.check_payload(&name, &spec)?;
             self.make_room()?;
             let id = self.memory.timetable.next_id();
             self.store_schedule(id, name, spec, ScheduleState::new(now))?;
@@ -34,17 +36,18 @@ impl<R: Rows> Machine<R> {
         };
         let old = self.scheduled(id)?.clone();
         self.reveal(&mut spec, &old.spec);
+        let same = *old.spec == spec;
+        if !same {
+            self.by_hand(&old)?;
+        }
+        self.check_payload(&name, &spec)?;
         if old.state.retired.is_some() {
-            // Somebody's own from now on; what its document had is its history.
-            let mut state = ScheduleState { managed: false, retired: None, ..old.state };
-            state.cursor = Tick::from(state.cursor.at.max(now));
-            self.store_schedule(id, name, spec, state)?;
+            self.store_schedule(id, name, spec, begun_again(old.state, now))?;
             return Ok(ScheduleChange::Created);
         }
-        if *old.spec == spec {
+        if same {
             return Ok(ScheduleChange::Unchanged);
         }
-        self.by_hand(&old)?;
         self.edit_schedule(id, &old, spec, now)?;
         Ok(ScheduleChange::Changed)
     }
@@ -73,8 +76,7 @@ impl<R: Rows> Machine<R> {
     }
 
     fn check_schedule(&self, name: &ScheduleName, spec: &ScheduleSpec) -> Result<()> {
-        let refuse =
-            |why: String| Err(Error::new(codes::INVALID_SCHEDULE, format!("schedule `{name}`: {why}")));
+        let refuse = |why: String| Err(unworkable(name, &why));
         if let Err(why) = spec.settings.check() {
             return refuse(why);
         }
@@ -106,6 +108,13 @@ impl<R: Rows> Machine<R> {
             }
         }
         Ok(())
+    }
+
+    /// Refuses a payload that every run would be refused for. Its secrets are those that are stored, not as they are shown.
+    fn check_payload(&self, name: &ScheduleName, spec: &ScheduleSpec) -> Result<()> {
+        let Some(schema) = self.schema_of(&spec.kind) else { return Ok(()) };
+        let compiled = spec.settings.compile().map_err(|why| unworkable(name, &why))?;
+        schema.accept(&compiled.payload).map(drop).map_err(|misfits| unfit(&spec.kind, &misfits))
     }
 
     pub(super) fn store_schedule(
@@ -179,16 +188,18 @@ impl<R: Rows> Machine<R> {
         self.schedule_view(id)
     }
 
-    /// Goes on with a schedule; what has passed since it was paused is skipped.
+    /// Goes on with a schedule; what has passed since it was paused is skipped. What nobody had fired before is not the pause's: the
+    /// rule for missed ticks decides about it.
     pub fn resume_schedule(&mut self, name: &ScheduleName, now: Timestamp) -> Result<ScheduleView> {
         let now = self.tick(now)?;
         let id = self.active_id(name)?;
-        let scheduled = self.scheduled(id)?;
-        let mut draft = Draft::new(id, scheduled, now);
+        let scheduled = self.scheduled(id)?.clone();
+        let mut draft = Draft::new(id, &scheduled, now);
         if let Some(pause) = draft.state.paused.take() {
-            if let Some(compiled) = scheduled.compiled.clone() {
+            if let Some(compiled) = &scheduled.compiled {
+                self.decide(&scheduled, compiled, &mut draft, pause.since.min(now))?;
                 let note = format!("it was paused by {} at {}", pause.by, pause.since);
-                draft.pass_over(&compiled, SkipReason::Paused, &note);
+                draft.pass_over(compiled, SkipReason::Paused, &note);
             }
             draft.state.cursor.at = draft.state.cursor.at.max(now);
             self.keep_draft(draft)?;
@@ -274,7 +285,7 @@ impl<R: Rows> Machine<R> {
     pub(super) fn compiled(scheduled: &Scheduled) -> Result<Arc<Compiled>> {
         scheduled.compiled.clone().ok_or_else(|| {
             let why = scheduled.spec.settings.check().err().unwrap_or_default();
-            Error::new(codes::INVALID_SCHEDULE, format!("schedule `{}`: {why}", scheduled.name))
+            unworkable(&scheduled.name, &why)
         })
     }
 
@@ -322,4 +333,21 @@ impl<R: Rows> Machine<R> {
             schema.revealed_payload(new, old, Some(schema));
         }
     }
+}
+
+/// The state of a schedule that somebody puts in the place of a retired one: as if it were new. What its document had is its
+/// history, which goes on, with the runs that are not finished.
+fn begun_again(old: ScheduleState, now: Timestamp) -> ScheduleState {
+    ScheduleState {
+        cursor: Tick::from(old.cursor.at.max(now)),
+        open: old.open,
+        completed: old.completed,
+        last: old.last,
+        next_no: old.next_no,
+        ..ScheduleState::new(now)
+    }
+}
+
+fn unworkable(name: &ScheduleName, why: &str) -> Error {
+    Error::new(codes::INVALID_SCHEDULE, format!("schedule `{name}`: {why}"))
 }

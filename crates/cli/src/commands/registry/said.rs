@@ -70,6 +70,9 @@ fn sentences(applied: &Applied, said: &Said<'_>) -> String {
     if let Some(version) = applied.version {
         let _ = write!(text, " This is version {version}.");
     }
+    if said.this.is_none() && applied.version.is_some() {
+        text += "\nA server that watches a file (`serve --registry`) applies it again when it starts or the file changes: change the file, too.";
+    }
     if let Some(dir) = said.missing {
         let _ = write!(text, "\nThere is no data at {} yet: all of it is new.", dir.display());
     }

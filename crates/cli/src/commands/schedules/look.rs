@@ -1,13 +1,15 @@
 //! Looking at schedules: all, one, what comes, what was.
 
 use clap::Args;
+use serde::Serialize;
 use serde_json::json;
 use tidegate_core::codes;
 use tidegate_core::ids::ScheduleName;
 use tidegate_core::schedule::{Decided, Missed, Overlap, ScheduleSettings, TickEntry};
 use tidegate_core::time::{Millis, Timestamp};
 use tidegate_store::params::{ScheduleView, TickQuery};
-use tidegate_wire::schedules::{NextRuns, Tick};
+use tidegate_wire::Time;
+use tidegate_wire::schedules::{NextRun, NextRuns, PausedBy, Schedule, Tick};
 
 use super::put::TimeArgs;
 use super::{named, schedule_json};
@@ -58,10 +60,13 @@ pub(super) fn when(settings: &ScheduleSettings) -> String {
 /// How the sentence about the next run begins; beside the word "next" it says the time alone.
 const NEXT_RUN: &str = "next run ";
 
+/// When a schedule runs next that its document no longer has.
+const RETIRED: &str = "none: its document no longer has it; its history stays";
+
 /// When it runs next, in a sentence.
 pub(super) fn next_sentence(schedule: &ScheduleView) -> String {
     if schedule.retired.is_some() {
-        return "none: its document no longer has it; its history stays".into();
+        return RETIRED.into();
     }
     match (&schedule.paused, schedule.next) {
         (Some(pause), _) => format!("paused by {}", pause.by),
@@ -210,40 +215,97 @@ fn missed(missed: Missed) -> String {
     }
 }
 
-pub(super) async fn next(args: &NextArgs, config: &Config, output: &Output) -> Result<()> {
-    let refuse = |why: String| Failure::new(codes::INVALID_SCHEDULE, why);
-    let n = args.n.clamp(1, 1_000);
-    let runs = if args.times.says_when() {
-        let mut settings = ScheduleSettings::default();
-        args.times.apply(&mut settings);
-        let name = parse::optional_name(args.name.as_deref())?.map_or_else(|| parse::name("new"), Ok)?;
-        NextRuns::after(&name, &settings, parse::now(), n).map_err(refuse)?
-    } else {
-        let name: ScheduleName = parse::name(args.name.as_deref().unwrap_or_default())?;
-        let data = data::existing(config).await?;
-        let schedule = named(&*data.store, &name).await;
-        data.close().await?;
-        let schedule = schedule?;
-        let from = schedule.decided_until;
-        let from = if schedule.paused.is_some() { from.max(parse::now()) } else { from };
-        NextRuns::after(&name, &schedule.settings, from, n).map_err(refuse)?
-    };
-    let now = parse::now();
-    output.answer(&runs, || {
-        if runs.runs.is_empty() {
-            return "It has no further runs.".into();
+/// Whoever fires schedules has fired a tick by then.
+const FIRED_WITHIN_MS: i64 = 2_000;
+
+/// The runs that come, and what must be known with them.
+#[derive(Debug, Default, Serialize)]
+struct Coming {
+    runs: Vec<NextRun>,
+    /// Who paused it: these would be its runs if it were resumed now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused: Option<PausedBy>,
+    /// Since when its document no longer has it: there are no runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retired: Option<Time>,
+    /// When the run was planned that nobody fired.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overdue: Option<Time>,
+}
+
+impl Coming {
+    /// The next runs of a schedule, or what is wrong with its settings.
+    fn of(schedule: &ScheduleView, n: usize, now: Timestamp) -> Result<Self, String> {
+        let Schedule { paused, retired, .. } = schedule_json(schedule);
+        if retired.is_some() {
+            return Ok(Self { retired, ..Self::default() });
+        }
+        let after = |from, n| NextRuns::after(&schedule.name, &schedule.settings, from, n).map(|r| r.runs);
+        let undecided = schedule.decided_until;
+        if paused.is_some() {
+            return Ok(Self { runs: after(undecided.max(now), n)?, paused, ..Self::default() });
+        }
+        let first = after(undecided, 1)?.pop();
+        let overdue = first.filter(|run| now.since(run.due.0) > FIRED_WITHIN_MS).map(|run| run.planned);
+        let from = if overdue.is_some() { undecided.max(now) } else { undecided };
+        Ok(Self { runs: after(from, n)?, overdue, ..Self::default() })
+    }
+
+    /// What is said before the runs.
+    fn notice(&self, now: Timestamp) -> Option<String> {
+        let paused = |pause: &PausedBy| {
+            let since = stamp(pause.since.0, now);
+            format!("Paused by {} since {since}: these would be its runs if it were resumed now.\n", pause.by)
+        };
+        let overdue = |planned: Time| {
+            let planned = stamp(planned.0, now);
+            format!(
+                "The run planned for {planned} is overdue: nobody fires schedules; start `tidegate serve` or a worker.\n"
+            )
+        };
+        self.paused.as_ref().map(paused).or_else(|| self.overdue.map(overdue))
+    }
+
+    fn described(&self, now: Timestamp, output: &Output) -> String {
+        if self.retired.is_some() {
+            return RETIRED.into();
+        }
+        if self.runs.is_empty() {
+            // A pause does not matter to what has no runs.
+            let notice = self.notice(now).filter(|_| self.overdue.is_some()).unwrap_or_default();
+            return notice + "It has no further runs.";
         }
         let mut table = Table::new(vec![
             Column::fixed("PLANNED"),
             Column::fixed("IN").optional(1),
             Column::text("LOCAL", 20),
         ]);
-        for run in &runs.runs {
-            let ahead = Millis(run.due.0.since(now).max(0)).to_string();
+        for run in &self.runs {
+            let ahead = run.due.0.since(now);
+            let ahead = if ahead > 0 { Millis(ahead).to_string() } else { "now".into() };
             table.row(vec![run.planned.to_string(), ahead, readable(&run.local)]);
         }
-        table.render(output)
-    })
+        self.notice(now).unwrap_or_default() + &table.render(output)
+    }
+}
+
+pub(super) async fn next(args: &NextArgs, config: &Config, output: &Output) -> Result<()> {
+    let refuse = |why: String| Failure::new(codes::INVALID_SCHEDULE, why);
+    let n = args.n.clamp(1, 1_000);
+    let coming = if args.times.says_when() {
+        let mut settings = ScheduleSettings::default();
+        args.times.apply(&mut settings);
+        let name = parse::optional_name(args.name.as_deref())?.map_or_else(|| parse::name("new"), Ok)?;
+        let NextRuns { runs } = NextRuns::after(&name, &settings, parse::now(), n).map_err(refuse)?;
+        Coming { runs, ..Coming::default() }
+    } else {
+        let name: ScheduleName = parse::name(args.name.as_deref().unwrap_or_default())?;
+        let data = data::existing(config).await?;
+        let schedule = named(&*data.store, &name).await;
+        data.close().await?;
+        Coming::of(&schedule?, n, parse::now()).map_err(refuse)?
+    };
+    output.answer(&coming, || coming.described(parse::now(), output))
 }
 
 pub(super) async fn history(args: &HistoryArgs, config: &Config, output: &Output) -> Result<()> {

@@ -52,7 +52,7 @@ the hours that pass.")]
     #[command(after_help = "Examples:
   tidegate schedules pause streak-check --by ada")]
     Pause(PauseArgs),
-    /// Go on with a schedule; what has passed is not made up for
+    /// Go on with a schedule; what came during the pause is not made up for
     #[command(after_help = "Examples:
   tidegate schedules resume streak-check")]
     Resume(NameArgs),

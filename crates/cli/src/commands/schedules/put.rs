@@ -169,7 +169,8 @@ pub(super) async fn put(args: PutArgs, config: &Config, output: &Output) -> Resu
     let kind: Option<KindName> = parse::optional_name(args.kind.as_deref())?;
     let data = data::existing(config).await?;
     let now = parse::now();
-    let before = data.store.schedule(name.clone()).await?;
+    // In the place of one that its document no longer has, it begins anew.
+    let before = data.store.schedule(name.clone()).await?.filter(|s| s.retired.is_none());
     let kind = kind.or_else(|| before.as_ref().map(|s| s.kind.clone())).ok_or_else(|| {
         Failure::new(codes::INVALID_SCHEDULE, format!("schedule {name} is new and has no kind"))
             .hint(format!("name it: tidegate schedules put {name} --kind KIND --cron '0 3 * * *'"))
