@@ -386,7 +386,7 @@ impl Session {
             Ok(true) => tracing::warn!("A session that stood still with the lock of the store was ended."),
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!("Who stands still with the lock of the store could not be asked: {error}")
+                tracing::warn!("Who stands still with the lock of the store could not be asked: {error}");
             }
         }
         freed.unwrap_or(false)
