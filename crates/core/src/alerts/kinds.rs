@@ -24,21 +24,34 @@ impl KindAlerts {
 
     /// Reads a list of names, or a table.
     pub fn read(value: &Value) -> Result<Self, String> {
+        let (alerts, wrong) = Self::read_all(value);
+        if wrong.is_empty() { Ok(alerts) } else { Err(wrong.join("; ")) }
+    }
+
+    /// The same: what could be read, and everything that could not.
+    pub(crate) fn read_all(value: &Value) -> (Self, Vec<String>) {
+        let (mut alerts, mut wrong) = (Self::default(), vec![]);
         match value {
-            Value::Array(list) => {
-                let name = |v: &Value| v.as_str().map(|name| (name.to_owned(), RulePatch::default()));
-                let names: Option<BTreeMap<_, _>> = list.iter().map(name).collect();
-                names.map(Self).ok_or_else(|| "a list of alerts has names alone".to_owned())
-            }
+            Value::Array(list) => match list.iter().map(Value::as_str).collect::<Option<Vec<_>>>() {
+                Some(names) => {
+                    alerts.0 =
+                        names.into_iter().map(|name| (name.to_owned(), RulePatch::default())).collect();
+                }
+                None => wrong.push("a list of alerts has names alone".into()),
+            },
             Value::Object(table) => {
-                let rule = |(name, v): (&String, &Value)| match RulePatch::deserialize(v) {
-                    Ok(patch) => Ok((name.clone(), patch)),
-                    Err(e) => Err(format!("{name}: {e}")),
-                };
-                table.iter().map(rule).collect::<Result<_, _>>().map(Self)
+                for (name, rule) in table {
+                    match RulePatch::deserialize(rule) {
+                        Ok(patch) => {
+                            alerts.0.insert(name.clone(), patch);
+                        }
+                        Err(error) => wrong.extend(unreadable(name, rule, &error.to_string())),
+                    }
+                }
             }
-            _ => Err("it should be a list of names, or a table of rules".into()),
+            _ => wrong.push("it should be a list of names, or a table of rules".into()),
         }
+        (alerts, wrong)
     }
 
     /// Everything that is wrong with them.
@@ -47,12 +60,12 @@ impl KindAlerts {
             return vec![format!("it must have at most {} entries", limits::MAX_KIND_LIST)];
         }
         let known = shipped();
-        let fault = |(name, patch): (&String, &RulePatch)| match rule(name, patch, "kind", timeout_ms, &known)
-        {
-            Ok(rule) => check_all(&[rule]).into_iter().next().map(|why| why.replacen("rules.", "", 1)),
-            Err(why) => Some(format!("{name}: {why}")),
-        };
-        self.0.iter().filter_map(fault).collect()
+        let faults =
+            |(name, patch): (&String, &RulePatch)| match rule(name, patch, "kind", timeout_ms, &known) {
+                Ok(rule) => check_all(&[rule]).into_iter().map(|why| why.replacen("rules.", "", 1)).collect(),
+                Err(why) => vec![format!("{name}: {why}")],
+            };
+        self.0.iter().flat_map(faults).collect()
     }
 }
 
@@ -69,6 +82,17 @@ impl<'de> Deserialize<'de> for KindAlerts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::read(&Value::deserialize(deserializer)?).map_err(serde::de::Error::custom)
     }
+}
+
+/// Everything that cannot be read of a rule: its fields one by one, because a mistake in one says nothing of the others.
+fn unreadable(name: &str, rule: &Value, whole: &str) -> Vec<String> {
+    let fields = rule.as_object().into_iter().flatten();
+    let wrong = fields.filter_map(|(field, value)| {
+        let alone = Value::Object(std::iter::once((field.clone(), value.clone())).collect());
+        Some(format!("{name}.{field}: {}", RulePatch::deserialize(&alone).err()?))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    if wrong.is_empty() { vec![format!("{name}: {whole}")] } else { wrong }
 }
 
 /// The rule that a kind means.
@@ -177,11 +201,22 @@ mod tests {
         for (value, why) in [
             (json!("failed"), "a list of names"),
             (json!([1]), "names alone"),
-            (json!({"a": {"x": 1}}), "a: unknown field"),
+            (json!({"a": {"x": 1}}), "a.x: unknown field"),
+            (json!({"a": 7}), "a: invalid type"),
         ] {
             let error = KindAlerts::read(&value).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
+    }
+
+    #[test]
+    fn every_rule_that_cannot_be_read_is_told_and_the_others_are_there() {
+        let (read, wrong) = KindAlerts::read_all(&json!({
+            "failed": { "for": 5, "chanels": ["x"] }, "slow": { "severity": "criticl" }, "mine": { "for": "5m" },
+        }));
+        let places: Vec<&str> = wrong.iter().filter_map(|why| why.split(':').next()).collect();
+        assert_eq!(places, ["failed.chanels", "failed.for", "slow.severity"], "{wrong:?}");
+        assert_eq!(read.faults(1_000).len(), 1, "what could be read is looked at, too");
     }
 
     #[test]

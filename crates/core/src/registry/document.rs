@@ -413,7 +413,13 @@ fn read_kind(
     kind.retention = read_kind_retention(&mut fields);
     kind.on = read_events(&mut fields);
     kind.failures = read_failures(&mut fields);
-    kind.alerts = fields.take("alerts", KindAlerts::read).unwrap_or_default();
+    if let Some(value) = fields.get("alerts") {
+        let (alerts, wrong) = KindAlerts::read_all(value);
+        for why in wrong {
+            fields.problem("alerts", why);
+        }
+        kind.alerts = alerts;
+    }
     kind.schedule = fields.take("schedule", ScheduleSpec::read);
     kind.schema = read_schema(&mut fields);
     // Only a copy of a registry says no: there a handler registered it.
