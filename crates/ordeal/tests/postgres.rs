@@ -12,14 +12,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use tidegate_core::ids::JobId;
 use tidegate_core::seed::Seed;
 use tidegate_ordeal::{Files, number_of, read};
+use tidegate_testbed::free_port;
 use tidegate_testbed::postgres::Server;
 
 fn count(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |n| n.parse().unwrap())
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// The processes, each with the arguments to start it again.
@@ -62,7 +59,7 @@ impl Fleet {
         let dir = fleet.path().display().to_string();
         let mut servers = vec![];
         for _ in 0..2 {
-            let port = free_port().to_string();
+            let port = free_port().unwrap().to_string();
             fleet.add(&["server", &url, &port]);
             servers.push(format!("http://127.0.0.1:{port}"));
         }
@@ -98,7 +95,7 @@ impl Fleet {
 
     /// Numbers of finished jobs by state (1 completed, 2 dead, 3 cancelled), read with psql.
     fn finished(&self, state: u8) -> Vec<u64> {
-        if self.ask("SELECT to_regclass('tidegate.done') IS NOT NULL").trim() != "t" {
+        if self.done() == 0 {
             return vec![];
         }
         let text = self.ask(&format!(
@@ -109,6 +106,14 @@ impl Fleet {
 
     fn number(&self, text: &str) -> u64 {
         self.ask(text).trim().parse().unwrap()
+    }
+
+    /// How many jobs have ended; none before there are tables.
+    fn done(&self) -> u64 {
+        if self.ask("SELECT to_regclass('tidegate.done') IS NOT NULL").trim() != "t" {
+            return 0;
+        }
+        self.number("SELECT count(*) FROM tidegate.done")
     }
 }
 
@@ -182,8 +187,7 @@ fn judge(fleet: &Fleet, jobs: u64, completed_at: &[(HashSet<u64>, usize)]) -> (u
 fn drained(fleet: &mut Fleet, producer: usize, jobs: u64) {
     let sent = fleet.members[producer].1.wait().unwrap();
     assert!(sent.success(), "the producer failed: {sent}");
-    let done = "SELECT count(*) FROM tidegate.done";
-    until("all jobs finished", Duration::from_mins(10), || fleet.number(done) >= jobs);
+    until("all jobs finished", Duration::from_mins(10), || fleet.done() >= jobs);
 }
 
 #[test]
@@ -196,10 +200,17 @@ fn nothing_is_lost_or_completed_twice_while_servers_and_workers_are_killed() {
     let dir = fleet.path().display().to_string();
     let producer = fleet.add(&["producer", &servers[0], &dir, &jobs.to_string()]);
     let mut completed_at = vec![];
-    for _ in 0..kills {
-        std::thread::sleep(Duration::from_millis(100 + random.below(700)));
-        // The servers and workers, not the producer.
-        fleet.kill(random.below(6) as usize);
+    let mut victims = vec![];
+    for kill in 0..kills {
+        // Spread over the work, however fast the machine does it: a kill of a worker then always finds jobs running.
+        let share = jobs * kill / (kills + 1);
+        until("a share of the jobs is done", Duration::from_mins(5), || fleet.done() >= share);
+        std::thread::sleep(Duration::from_millis(random.below(50)));
+        if victims.is_empty() {
+            // The servers and workers, not the producer; each once before one is killed again.
+            victims = vec![0, 1, 2, 3, 4, 5];
+        }
+        fleet.kill(victims.swap_remove(random.below(victims.len() as u64) as usize));
         let completed: HashSet<u64> = fleet.finished(1).into_iter().collect();
         completed_at.push((completed, read(&fleet.files().runs).unwrap().len()));
     }
@@ -264,18 +275,12 @@ fn everything_resumes_when_the_database_comes_back() {
     let dir = fleet.path().display().to_string();
     let producer = fleet.add(&["producer", &servers[1], &dir, &jobs.to_string()]);
     for (fast, share) in [(true, 10), (false, 3)] {
-        let table = |f: &Fleet| !f.finished(1).is_empty();
-        until("the first jobs are done", Duration::from_mins(1), || table(&fleet));
-        until("a share of the jobs is done", Duration::from_mins(5), || {
-            fleet.number("SELECT count(*) FROM tidegate.done") * share >= jobs
-        });
+        until("a share of the jobs is done", Duration::from_mins(5), || fleet.done() * share >= jobs);
         fleet.database.stop(fast).unwrap();
         std::thread::sleep(Duration::from_secs(1));
         fleet.database.resume().unwrap();
-        let before = fleet.number("SELECT count(*) FROM tidegate.done");
-        let took = until("work goes on", Duration::from_mins(1), || {
-            fleet.number("SELECT count(*) FROM tidegate.done") > before
-        });
+        let before = fleet.done();
+        let took = until("work goes on", Duration::from_mins(1), || fleet.done() > before);
         println!(
             "stopped {}: jobs are completed again {took:?} after its return",
             if fast { "fast" } else { "immediately" }

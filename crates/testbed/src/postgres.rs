@@ -79,7 +79,7 @@ impl Server {
     /// Makes and starts a server that answers on a port of 127.0.0.1, to encrypted connections alone.
     pub fn start_encrypted(certificate: &str, key: &str) -> Result<Self> {
         let mut server = Self::make(&[])?;
-        server.port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        server.port = crate::free_port()?;
         for (name, text) in [("server.pem", certificate), ("server.key", key)] {
             let path = server.data().join(name);
             std::fs::write(&path, text)?;

@@ -4,7 +4,7 @@
 //! server and removes its files.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ impl Server {
     /// Starts a server with these settings (`name value`) beside the usual ones.
     pub fn start(settings: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("tidegate-redis-").tempdir()?.keep();
-        let port = free_port()?;
+        let port = crate::free_port()?;
         let settings = settings.iter().map(|s| (*s).to_owned()).collect();
         let mut server = Self { dir, port, settings, watch: None };
         server.resume()?;
@@ -131,17 +131,6 @@ impl Server {
         ensure!(answer.starts_with(['+', ':', '$', '*']), "{words}: {answer}");
         Ok((answer, stream))
     }
-}
-
-/// A port with room above it: servers of a cluster talk to each other 10,000 further up.
-fn free_port() -> Result<u16> {
-    for _ in 0..1_000 {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        if port < 55_000 && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok() {
-            return Ok(port);
-        }
-    }
-    bail!("there is no free port below 55,000")
 }
 
 impl Drop for Server {
