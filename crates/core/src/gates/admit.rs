@@ -241,18 +241,18 @@ impl Partition {
                     (GateState::Smooth(g), Rule::Smooth(r)) => {
                         let units = units(r.unit, call);
                         g.spend(r, units);
-                        g.remaining(r, units.max(1))
+                        g.remaining(r, units.max(1), remaining)
                     }
                     (GateState::Window(g), Rule::Window(r)) => {
                         let units = units(r.unit, call);
                         if units > 0 {
                             g.spend(r, t, units);
                         }
-                        g.remaining(r, units.max(1))
+                        g.remaining(r, units.max(1), remaining)
                     }
                     (GateState::Level(g), Rule::Level(_)) => {
                         mark = g.spend(call.cost.0);
-                        g.remaining(call.cost.0)
+                        g.remaining(call.cost.0, remaining)
                     }
                     (GateState::Pool(g), Rule::Pool(r)) => {
                         g.take(usize::from(p.level));
@@ -264,7 +264,7 @@ impl Partition {
                     }
                     (GateState::Quota(g), Rule::Quota(r)) => {
                         g.spend(r, t, call.cost.0);
-                        g.remaining(r, live, call.cost.0)
+                        g.remaining(r, live, call.cost.0, remaining)
                     }
                     _ => continue,
                 };

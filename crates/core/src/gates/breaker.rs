@@ -184,7 +184,7 @@ impl Breaker {
     }
 
     fn count(&mut self, rule: &BreakerRule, t: Micros, process: u64, vote: Vote) -> Option<BreakerState> {
-        let half = t / rule.half;
+        let half = self.half(rule, t);
         for votes in &mut self.votes {
             votes.advance(half);
         }
@@ -217,6 +217,12 @@ impl Breaker {
             return Some(BreakerState::OpenForProcess);
         }
         None
+    }
+
+    /// Which half window it is: nearly always that of the last vote, which takes no division to see.
+    fn half(&self, rule: &BreakerRule, t: Micros) -> i64 {
+        let same = |half: &i64| (0..rule.half).contains(&(t - half * rule.half));
+        self.votes.first().map(|v| v.half).filter(same).unwrap_or_else(|| t / rule.half)
     }
 
     /// Where the votes of this process are; the longest silent one makes room.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Start;
 use super::call::Observed;
 use super::reply::Because;
-use super::units::{MAX_PRODUCT, Micros, NANO, Points, SECOND, SOON, ceil_div};
+use super::units::{MAX_PRODUCT, Micros, NANO, Points, SECOND, SOON, ceil_div, fits};
 
 /// The settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,9 +195,10 @@ impl Level {
         Mark { answered: self.answered, admitted: self.admitted, at: self.at }
     }
 
-    pub(super) fn remaining(&self, cost: i64) -> i64 {
+    /// How many further calls of this cost would pass now, `most` at most.
+    pub(super) fn remaining(&self, cost: i64, most: i64) -> i64 {
         let margin = self.margin().min(self.capacity - cost * NANO);
-        (self.level - margin).max(0) / (cost.max(1) * NANO)
+        fits(self.level - margin, cost.max(1) * NANO, most)
     }
 
     /// The call was answered, lapsed or was never sent. Returns foreign use in milli points, if any was noticed.

@@ -348,7 +348,7 @@ impl Partition {
 
 fn view_gate(state: &GateState, rule: &Rule, live: u32, t: Micros) -> GateView {
     match (state, rule) {
-        (GateState::Smooth(g), Rule::Smooth(r)) => GateView::Smooth { free: g.remaining(r, 1) },
+        (GateState::Smooth(g), Rule::Smooth(r)) => GateView::Smooth { free: g.remaining(r, 1, i64::MAX) },
         (GateState::Window(g), Rule::Window(r)) => GateView::Window { used: g.used(), max: r.max },
         (GateState::Level(g), _) => {
             let (level, capacity, in_flight, foreign) = g.figures();

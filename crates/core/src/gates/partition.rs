@@ -392,7 +392,7 @@ impl Partition {
 
     /// Takes a lease away and gives back its slots.
     pub(super) fn give_back(&mut self, set: &Compiled, at: u32, touched: &mut Vec<u32>) {
-        let Some(lease) = self.leases.remove(at) else { return };
+        let Some(lease) = self.leases.get(at) else { return };
         if lease.quarantined {
             self.index.shut.remove(&lease.fence);
         }
@@ -412,6 +412,7 @@ impl Partition {
                 }
             }
         }
+        self.leases.discard(at);
     }
 
     /// Changes when a place ends.

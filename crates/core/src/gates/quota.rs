@@ -98,10 +98,11 @@ impl Quota {
         }
     }
 
-    pub(super) fn remaining(&self, rule: &QuotaRule, live: u32, cost: i64) -> i64 {
-        let slots = rule.slots.map_or(i64::from(u32::MAX), |max| i64::from(max.saturating_sub(live)));
+    /// How many further calls of this cost would pass now, `most` at most.
+    pub(super) fn remaining(&self, rule: &QuotaRule, live: u32, cost: i64, most: i64) -> i64 {
+        let slots = rule.slots.map_or(most, |max| most.min(i64::from(max.saturating_sub(live))));
         match (&self.window, &rule.cost) {
-            (Some(window), Some(rule)) => slots.min(window.remaining(rule, cost.max(1))),
+            (Some(window), Some(rule)) => window.remaining(rule, cost.max(1), slots),
             _ => slots,
         }
     }

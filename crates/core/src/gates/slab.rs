@@ -31,6 +31,14 @@ impl<T> Slab<T> {
         Some(item)
     }
 
+    /// Drops it where it is.
+    pub(super) fn discard(&mut self, at: u32) {
+        if let Some(item @ Some(_)) = self.items.get_mut(at as usize) {
+            *item = None;
+            self.free.push(at);
+        }
+    }
+
     pub(super) fn get(&self, at: u32) -> Option<&T> {
         self.items.get(at as usize)?.as_ref()
     }

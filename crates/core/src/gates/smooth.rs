@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Start;
 use super::config::Unit;
 use super::reply::Because;
-use super::units::{MAX_PRODUCT, Micros, SOON, ceil_div};
+use super::units::{MAX_PRODUCT, Micros, SOON, ceil_div, fits};
 
 /// The settings, in the gate's own units: calls, or milli points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,9 +70,9 @@ impl Smooth {
         self.level += units * rule.every;
     }
 
-    /// How many further calls of `units` would pass now.
-    pub(super) fn remaining(&self, rule: &SmoothRule, units: i64) -> i64 {
-        (rule.burst * rule.every - self.level).max(0) / (units * rule.every)
+    /// How many further calls of `units` would pass now, `most` at most.
+    pub(super) fn remaining(&self, rule: &SmoothRule, units: i64, most: i64) -> i64 {
+        fits(rule.burst * rule.every - self.level, units * rule.every, most)
     }
 
     pub(super) fn at_rest(&self) -> bool {

@@ -26,6 +26,16 @@ pub(super) fn ceil_div(a: i64, b: i64) -> i64 {
     (a + b - 1) / b
 }
 
+/// How often `each` fits into what is free, and at most `most`; a division takes as long as asking a gate, and is not needed where it
+/// fits that often.
+#[inline]
+pub(super) fn fits(free: i64, each: i64, most: i64) -> i64 {
+    match most.checked_mul(each) {
+        Some(all) if all <= free => most,
+        _ => most.min(free.max(0) / each),
+    }
+}
+
 /// A cost or a level, kept in milli points; written as a number of points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Points(pub i64);

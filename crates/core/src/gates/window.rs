@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::Start;
 use super::config::Unit;
 use super::reply::Because;
-use super::units::{Micros, SOON, ceil_div};
+use super::units::{Micros, SOON, ceil_div, fits};
 
 /// Most units whose instants are kept one by one.
 pub(super) const EXACT_UP_TO: i64 = 10_000;
@@ -126,8 +126,9 @@ impl Window {
         }
     }
 
-    pub(super) fn remaining(&self, rule: &WindowRule, units: i64) -> i64 {
-        (rule.max - self.total).max(0) / units
+    /// How many further calls of `units` would pass now, `most` at most.
+    pub(super) fn remaining(&self, rule: &WindowRule, units: i64, most: i64) -> i64 {
+        fits(rule.max - self.total, units, most)
     }
 
     pub(super) fn at_rest(&self) -> bool {
