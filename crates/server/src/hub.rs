@@ -48,12 +48,13 @@ struct State {
     audience: Audience,
     /// The newest event that every stream was told of, if it was for it.
     told: Option<EventId>,
+    /// Something after it was lost, and they do not know yet.
+    gap: bool,
 }
 
 /// What the streams have not been told yet.
 struct Pending {
     events: VecDeque<(EventId, SharedEvent)>,
-    gap: bool,
     /// When they may be told again, and when they were told last.
     not_before: Instant,
     told_at: Instant,
@@ -145,7 +146,7 @@ impl Hub {
         let mut state = self.state();
         if state.audience.streams() == 0 {
             // What the hub has not read for want of listeners, or not told those who left, is for nobody.
-            state.told = Some(self.feed().newest());
+            (state.told, state.gap) = (Some(self.feed().newest()), false);
         }
         let pieces = state.audience.join(filter);
         drop(state);
@@ -177,11 +178,11 @@ impl Hub {
 
     async fn run(self: Arc<Self>, mut feed: Subscription) {
         let now = Instant::now();
-        let mut pending = Pending { events: VecDeque::new(), gap: false, not_before: now, told_at: now };
+        let mut pending = Pending { events: VecDeque::new(), not_before: now, told_at: now };
         let mut lonely_since: Option<Instant> = None;
         loop {
             self.rest(&mut feed, pending.not_before).await;
-            let due = !pending.events.is_empty() || pending.gap;
+            let due = !pending.events.is_empty() || self.state().gap;
             let delivery = tokio::select! {
                 biased;
                 () = tokio::time::sleep_until(pending.not_before), if due => {
@@ -241,8 +242,10 @@ impl Hub {
             Delivery::Gap => {
                 // Whoever waits looks again: the sender of each is dropped.
                 state.waiting.clear();
-                state.told = None;
-                pending.gap = state.audience.streams() > 0;
+                // Numbers that go back are other events; what was lost before the streams began is not missed.
+                state.told = state.told.filter(|told| *told <= self.feed().newest());
+                let missed = state.told.is_none_or(|told| told < self.feed().gone());
+                state.gap |= missed && state.audience.streams() > 0;
                 return;
             }
             Delivery::Events(events) => events,
@@ -256,14 +259,14 @@ impl Hub {
         }
         if state.audience.streams() == 0 {
             state.told = events.last().map(|(id, _)| *id).or(state.told);
-            (pending.events, pending.gap) = (VecDeque::new(), false);
+            (pending.events, state.gap) = (VecDeque::new(), false);
             return;
         }
         let told = state.told;
         pending.events.extend(events.into_iter().filter(|(id, _)| told.is_none_or(|told| *id > told)));
         if pending.events.len() > EVENTS_KEPT {
             pending.events.drain(..pending.events.len() - EVENTS_KEPT);
-            pending.gap = true;
+            state.gap = true;
         }
     }
 
@@ -277,10 +280,10 @@ impl Hub {
         events.drain(..old);
         let events = events.make_contiguous();
         let newest = events.last().map(|(id, _)| *id);
-        let told = state.audience.tell(events, pending.gap, share as usize);
+        let gap = std::mem::take(&mut state.gap);
+        let told = state.audience.tell(events, gap, share as usize);
         // After the pieces: who sees this id and finds no piece waiting has missed nothing.
         state.told = newest.or(state.told);
-        pending.gap = false;
         pending.told_at = now;
         pending.not_before = now + (PER_WRITE * told as u32).min(LONGEST_PAUSE);
     }
@@ -380,6 +383,40 @@ mod tests {
         drop((streams, ending));
         let mut stream = hub.listen(&Filter::default());
         hub.feed().publish(3, vec![JobEvent::sample(3)]);
+        let piece = stream.recv().await.unwrap();
+        assert_eq!((piece.gap, piece.after(None).1), (false, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_begins_to_listen_is_not_told_of_what_was_lost_before() {
+        let hub = hub();
+        let _following = hub.follow();
+        let _ending = hub.wait_for(JobEvent::sample(9).id);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        // More than the store keeps, and nothing for who waits.
+        for commit in 1..=70 {
+            hub.feed().publish(commit, (0..1_000).map(started).collect());
+        }
+        let mut stream = hub.listen(&Filter::default());
+        hub.feed().publish(71, vec![started(71)]);
+        let piece = stream.recv().await.unwrap();
+        assert_eq!((piece.gap, piece.after(None).1), (false, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_after_all_others_left_is_not_told_of_their_gap() {
+        let hub = hub();
+        let _following = hub.follow();
+        let streams = paused_streams(&hub).await;
+        let mut ending = hub.wait_for(JobEvent::sample(1).id);
+        // The hub finds the gap for who waits, and has yet to tell the streams.
+        for commit in 2..=70 {
+            hub.feed().publish(commit, (0..1_000).map(JobEvent::sample).collect());
+        }
+        ending.heard().await;
+        drop((streams, ending));
+        let mut stream = hub.listen(&Filter::default());
+        hub.feed().publish(71, vec![started(71)]);
         let piece = stream.recv().await.unwrap();
         assert_eq!((piece.gap, piece.after(None).1), (false, 1));
     }

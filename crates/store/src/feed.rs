@@ -300,6 +300,11 @@ impl Feed {
         self.kept().last
     }
 
+    /// The newest event that is kept no longer.
+    pub fn gone(&self) -> EventId {
+        self.kept().dropped
+    }
+
     /// Follows from after this event, or from now on.
     pub fn subscribe(&self, after: Option<EventId>) -> Subscription {
         // Registered before looking: an event between the two is not missed.
