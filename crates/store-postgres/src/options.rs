@@ -19,7 +19,6 @@ pub struct PgOptions {
     pub(crate) connect_timeout: Duration,
     pub(crate) idle_in_transaction: Duration,
     pub(crate) lock_timeout: Duration,
-    pub(crate) statement_timeout: Duration,
     pub(crate) poll: Duration,
     pub(crate) old_snapshot: Duration,
     pub(crate) late: Duration,
@@ -39,7 +38,6 @@ impl Default for PgOptions {
             connect_timeout: Duration::from_secs(5),
             idle_in_transaction: Duration::from_secs(2),
             lock_timeout: Duration::from_secs(8),
-            statement_timeout: Duration::from_secs(20),
             poll: Duration::from_millis(500),
             old_snapshot: Duration::from_mins(1),
             late: Duration::from_mins(1),
@@ -118,14 +116,6 @@ impl PgOptions {
         self
     }
 
-    /// How long a statement may take. A session that takes longer, because the server cannot see that its client stands still, is ended
-    /// by whoever waits for the lock.
-    #[must_use]
-    pub fn statement_timeout(mut self, limit: Duration) -> Self {
-        self.statement_timeout = limit;
-        self
-    }
-
     /// Age of an open snapshot from which on health warns.
     #[must_use]
     pub fn old_snapshot(mut self, age: Duration) -> Self {
@@ -155,7 +145,7 @@ impl PgOptions {
         let settings = [
             ("idle_in_transaction_session_timeout", self.idle_in_transaction.as_millis().to_string()),
             ("lock_timeout", self.lock_timeout.as_millis().to_string()),
-            ("statement_timeout", self.statement_timeout.as_millis().to_string()),
+            ("statement_timeout", "20000".to_owned()),
             // A stopped process that does not read its answers is not idle, but its window is shut.
             ("tcp_user_timeout", "10000".to_owned()),
             ("tcp_keepalives_idle", "10".to_owned()),

@@ -376,12 +376,7 @@ impl Session {
 
     /// Ends the session of whoever stands still with the lock. Whether there was one.
     fn free_lock(&mut self) -> bool {
-        // What runs for longer, the server would have ended by itself if it could.
-        let limit = self.options.statement_timeout.as_millis() as i64;
-        let freed = self.ask(Sql::HeadFree, &[&limit]).and_then(|rows| match rows.first() {
-            Some(row) => row.try_get(0).or_store(),
-            None => Ok(false),
-        });
+        let freed = self.end_who_stands_still();
         match &freed {
             Ok(true) => tracing::warn!("A session that stood still with the lock of the store was ended."),
             Ok(false) => {}
@@ -390,6 +385,21 @@ impl Session {
             }
         }
         freed.unwrap_or(false)
+    }
+
+    /// Looks twice, as long apart as anybody may stand still: one that copies slowly has gone on meanwhile.
+    fn end_who_stands_still(&mut self) -> Result<bool> {
+        let (mut seen, mut read): (Option<i32>, Option<i64>) = (None, None);
+        for _ in 0..2 {
+            let rows = self.ask(Sql::HeadFree, &[&seen, &read])?;
+            let Some(row) = rows.first() else { return Ok(false) };
+            if row.try_get(2).or_store()? {
+                return Ok(true);
+            }
+            (seen, read) = (row.try_get(0).or_store()?, row.try_get(1).or_store()?);
+            std::thread::sleep(self.options.idle_in_transaction);
+        }
+        Ok(false)
     }
 
     fn try_begin(&mut self, kind: Kind, tries: u32) -> Result<(), Behind> {

@@ -1,7 +1,9 @@
 //! Servers that go away and come back, and processes that stand still.
 
+use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
+use futures_sink::Sink as _;
 use tidegate_core::codes;
 use tidegate_core::codes::Fault;
 use tidegate_core::job::State;
@@ -97,24 +99,47 @@ async fn a_process_that_stands_still_in_a_transaction_holds_up_the_others_for_tw
     assert!(took > Duration::from_millis(500) && took < Duration::from_secs(6), "{took:?}");
 }
 
+/// Stores that wait a second for the lock, and a session that has it and copies.
+async fn with_one_that_copies() -> (Fixture, User) {
+    let f = Fixture::with(PgOptions::new().lock_timeout(Duration::from_secs(1))).await;
+    let copying = f.user().await;
+    copying.run(&PgOptions::new().settings(false)).await;
+    copying.run("CREATE TEMP TABLE copied (seq bigint)").await;
+    copying.run("BEGIN; SELECT FROM tidegate.head WHERE one FOR UPDATE").await;
+    (f, copying)
+}
+
 #[tokio::test]
 async fn a_process_that_stands_still_while_it_copies_does_not_hold_up_the_others_for_ever() {
-    let second = Duration::from_secs(1);
-    let f = Fixture::with(PgOptions::new().lock_timeout(second).statement_timeout(second * 3)).await;
-    let stopped = f.user().await;
-    stopped.run(&PgOptions::new().settings(false)).await;
-    stopped.run("BEGIN; SELECT FROM tidegate.head WHERE one FOR UPDATE").await;
+    let (f, stopped) = with_one_that_copies().await;
     // The server waits for rows that do not come: neither idle nor at the end of its time.
-    let copy = stopped.text("COPY tidegate.jobs (seq) FROM STDIN");
-    let copying = stopped.client.copy_in::<_, bytes::Bytes>(&copy).await.unwrap();
+    let sink = stopped.client.copy_in::<_, bytes::Bytes>("COPY copied FROM STDIN").await.unwrap();
     let mut tries = 1;
     while let Err(error) = f.store.enqueue(vec![job("1")], NOW).await {
         assert!(tries < 20, "{error}");
         tries += 1;
-        tokio::time::sleep(second / 2).await;
     }
-    assert!(tries > 1, "what may still come to its end by itself is let be");
-    drop(copying);
+    drop(sink);
+}
+
+#[tokio::test]
+async fn a_process_that_copies_slowly_is_let_be() {
+    let (f, slow) = with_one_that_copies().await;
+    let mut sink = Box::pin(slow.client.copy_in::<_, bytes::Bytes>("COPY copied FROM STDIN").await.unwrap());
+    let rows = async {
+        loop {
+            poll_fn(|cx| sink.as_mut().poll_ready(cx)).await.unwrap();
+            sink.as_mut().start_send(bytes::Bytes::from_static(b"1\n")).unwrap();
+            poll_fn(|cx| sink.as_mut().poll_flush(cx)).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let other = tokio::select! {
+        () = rows => None,
+        other = f.store.enqueue(vec![job("1")], NOW) => Some(other),
+    };
+    assert!(other.unwrap().is_err(), "it has the lock all the time");
+    assert!(sink.as_mut().finish().await.unwrap() > 1);
 }
 
 #[tokio::test]
