@@ -293,12 +293,24 @@ pub struct Ticks {
     pub next: Option<u64>,
 }
 
-/// When a schedule runs next.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// When a schedule runs next, and what must be known with it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NextRuns {
     /// The runs, in order.
     pub runs: Vec<NextRun>,
+    /// Who paused it: these would be its runs if it were resumed now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<PausedBy>,
+    /// When the first run was planned that nobody fired before the pause: a resume decides by its rule for missed ticks, and may enqueue a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<Time>,
+    /// Since when its document no longer has it: there are no runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retired: Option<Time>,
+    /// When the run was planned that nobody fired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overdue: Option<Time>,
 }
 
 /// A run that is planned.
@@ -314,7 +326,28 @@ pub struct NextRun {
     pub local: String,
 }
 
+/// Whoever fires schedules has fired a tick by then.
+const FIRED_WITHIN_MS: i64 = 2_000;
+
 impl NextRuns {
+    /// The next runs of a schedule as it stands, or what is wrong with its settings. What has come and was not fired is not among them.
+    pub fn of(schedule: &ScheduleView, n: usize, now: Timestamp) -> Result<Self, String> {
+        if let Some(at) = schedule.retired {
+            return Ok(Self { retired: Some(Time(at)), ..Self::default() });
+        }
+        let after = |from, n| Self::after(&schedule.name, &schedule.settings, from, n);
+        let undecided = schedule.decided_until;
+        let first = after(undecided, 1)?.runs.pop();
+        if let Some(pause) = &schedule.paused {
+            let missed = first.filter(|run| run.due.0 <= pause.since).map(|run| run.planned);
+            let paused = Some(PausedBy { by: pause.by.clone(), since: Time(pause.since) });
+            return Ok(Self { paused, missed, ..after(undecided.max(now), n)? });
+        }
+        let overdue = first.filter(|run| now.since(run.due.0) > FIRED_WITHIN_MS).map(|run| run.planned);
+        let from = if overdue.is_some() { undecided.max(now) } else { undecided };
+        Ok(Self { overdue, ..after(from, n)? })
+    }
+
     /// The next runs of a schedule after this time, or what is wrong with its settings.
     pub fn after(
         name: &ScheduleName,
@@ -328,7 +361,8 @@ impl NextRuns {
             due: Time(compiled.due_at(name, tick.at)),
             local: compiled.local(tick.at),
         };
-        Ok(Self { runs: compiled.times.after(schedule::Tick::from(from)).take(n).map(run).collect() })
+        let runs = compiled.times.after(schedule::Tick::from(from)).take(n).map(run).collect();
+        Ok(Self { runs, ..Self::default() })
     }
 }
 
@@ -374,5 +408,61 @@ impl Backfilled {
             .collect();
         let created = jobs.iter().filter(|job| job.outcome == EnqueueOutcome::Created).count() as u64;
         Self { created, kept: jobs.len() as u64 - created, jobs }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: i64 = 3_600_000;
+
+    /// Every hour, decided until the beginning of 1970.
+    fn hourly() -> ScheduleView {
+        ScheduleView {
+            name: ScheduleName::new("s").unwrap(),
+            kind: KindName::new("k").unwrap(),
+            settings: ScheduleSettings::every("1h"),
+            created_at: Timestamp(0),
+            decided_until: Timestamp(0),
+            next: Some(Timestamp(HOUR)),
+            paused: None,
+            waiting: vec![],
+            open: vec![],
+            completed: None,
+            last: None,
+            document: None,
+            retired: None,
+        }
+    }
+
+    fn planned(next: &NextRuns) -> Vec<i64> {
+        next.runs.iter().map(|run| run.planned.0.0 / HOUR).collect()
+    }
+
+    #[test]
+    fn what_nobody_fired_is_overdue_and_not_next() {
+        let soon = NextRuns::of(&hourly(), 2, Timestamp(HOUR + FIRED_WITHIN_MS)).unwrap();
+        assert_eq!((planned(&soon), soon.overdue), (vec![1, 2], None), "it is about to be fired");
+        let late = NextRuns::of(&hourly(), 2, Timestamp(3 * HOUR + 1)).unwrap();
+        assert_eq!((planned(&late), late.overdue), (vec![4, 5], Some(Time(Timestamp(HOUR)))));
+    }
+
+    #[test]
+    fn a_retired_schedule_has_no_next_runs() {
+        let schedule = ScheduleView { retired: Some(Timestamp(7)), ..hourly() };
+        let next = NextRuns::of(&schedule, 2, Timestamp(3 * HOUR)).unwrap();
+        assert_eq!(next, NextRuns { retired: Some(Time(Timestamp(7))), ..NextRuns::default() });
+    }
+
+    #[test]
+    fn a_paused_schedule_says_what_a_resume_decides_about() {
+        let paused = |since| ScheduleView { paused: Some(Pause { by: "ada".into(), since }), ..hourly() };
+        let next = |since| NextRuns::of(&paused(since), 1, Timestamp(5 * HOUR)).unwrap();
+        let before = next(Timestamp(HOUR - 1));
+        assert_eq!((planned(&before), before.missed, before.overdue), (vec![6], None, None));
+        assert_eq!(before.paused.map(|paused| paused.by), Some("ada".into()));
+        let after = next(Timestamp(2 * HOUR));
+        assert_eq!((planned(&after), after.missed), (vec![6], Some(Time(Timestamp(HOUR)))));
     }
 }

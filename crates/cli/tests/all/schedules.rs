@@ -129,6 +129,14 @@ fn a_run_that_nobody_fires_is_overdue_and_not_listed() {
     assert!(text.lines().next().unwrap().ends_with(says), "{text}");
     assert_eq!(text.lines().count(), 12, "{text}");
     assert!(!text.contains(" 0 s"), "{text}");
+    // A pause does not make it forgotten.
+    place.run(&["schedules", "pause", "quick", "--by", "ada"]).ok();
+    let paused = next(&["--json"]).json();
+    assert_eq!((&paused["missed"], &paused["overdue"]), (&json["overdue"], &json!(null)), "{paused}");
+    let text = next(&[]).out;
+    let says = ": when it is resumed, its rule for missed ticks decides.";
+    assert!(text.lines().nth(1).unwrap().ends_with(says), "{text}");
+    assert_eq!(text.lines().count(), 13, "{text}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ pub mod managed;
 pub mod order;
 pub mod outcomes;
 pub mod parks;
+pub mod pauses;
 pub mod processor;
 pub mod records;
 pub mod registry;

@@ -26,22 +26,22 @@ fn refused<T: std::fmt::Debug>(reply: tidegate_store::Result<T>, code: Code) {
     assert_eq!(crate::kit::refused(reply), code);
 }
 
-fn name(text: &str) -> ScheduleName {
+pub(super) fn name(text: &str) -> ScheduleName {
     ScheduleName::new(text).expect("a name")
 }
 
-async fn put(w: &World, schedule: &str, settings: ScheduleSettings) -> ScheduleChange {
+pub(super) async fn put(w: &World, schedule: &str, settings: ScheduleSettings) -> ScheduleChange {
     let spec = ScheduleSpec { kind: kind("k"), settings };
     let put = PutSchedule { name: name(schedule), spec, now: w.now };
     w.store().put_schedule(put).await.expect("the schedule is accepted")
 }
 
-async fn view(w: &World, schedule: &str) -> ScheduleView {
+pub(super) async fn view(w: &World, schedule: &str) -> ScheduleView {
     w.store().schedule(name(schedule)).await.expect("it is answered").expect("it is there")
 }
 
 /// The ledger, oldest first.
-async fn ledger(w: &World, schedule: &str) -> Vec<TickEntry> {
+pub(super) async fn ledger(w: &World, schedule: &str) -> Vec<TickEntry> {
     let query = TickQuery { name: name(schedule), before: None, limit: 1_000 };
     let mut lines = w.store().schedule_ticks(query).await.expect("it is answered");
     lines.reverse();
@@ -49,7 +49,7 @@ async fn ledger(w: &World, schedule: &str) -> Vec<TickEntry> {
 }
 
 /// Time passes, and somebody looks.
-async fn pass(w: &mut World, ms: i64) {
+pub(super) async fn pass(w: &mut World, ms: i64) {
     w.pass(ms);
     w.store().advance(w.now).await.expect("upkeep is possible");
 }
@@ -66,14 +66,14 @@ async fn hold_one(w: &World) -> ClaimedJob {
     jobs.pop().expect("there is one")
 }
 
-fn fired(entry: &TickEntry) -> Option<(Timestamp, JobId)> {
+pub(super) fn fired(entry: &TickEntry) -> Option<(Timestamp, JobId)> {
     match &entry.what {
         Decided::Fired { job, .. } => Some((entry.planned, *job)),
         Decided::Skipped { .. } => None,
     }
 }
 
-fn skipped(entry: &TickEntry) -> Option<(Timestamp, SkipReason, Option<u64>)> {
+pub(super) fn skipped(entry: &TickEntry) -> Option<(Timestamp, SkipReason, Option<u64>)> {
     match &entry.what {
         Decided::Fired { .. } => None,
         Decided::Skipped { reason, count, .. } => Some((entry.planned, *reason, *count)),
@@ -309,65 +309,6 @@ pub async fn a_recovered_run_counts_for_those_who_wait(w: &mut World) {
     w.finish(&again).await;
     assert_eq!(w.claim(10).await.jobs.len(), 1, "the second one runs");
     assert!(fired(&ledger(w, "second").await[0]).is_some());
-}
-
-pub async fn a_paused_schedule_skips_what_comes_and_says_so(w: &mut World) {
-    put(w, "s", ScheduleSettings::every("10m")).await;
-    let paused = w.store().pause_schedule(name("s"), "ana".into(), w.now).await.expect("it can be paused");
-    assert_eq!(paused.paused.map(|pause| pause.by), Some("ana".into()));
-    assert_eq!(paused.next, None);
-    pass(w, HOUR).await;
-    w.restart().await;
-    assert!(w.claim(10).await.jobs.is_empty());
-    let resumed = w.store().resume_schedule(name("s"), w.now).await.expect("it can be resumed");
-    assert_eq!(resumed.next, Some(Timestamp(START.0 + 400_000 + HOUR)));
-    assert!(w.claim(10).await.jobs.is_empty(), "what has passed is not owed");
-    let lines = ledger(w, "s").await;
-    assert_eq!(skipped(&lines[0]).map(|(_, reason, n)| (reason, n)), Some((SkipReason::Paused, Some(6))));
-    pass(w, 10 * MINUTE).await;
-    assert_eq!(w.claim(10).await.jobs.len(), 1);
-}
-
-/// What nobody fired before a pause was missed; the pause has what came while it lasted.
-pub async fn what_was_missed_before_a_pause_is_not_put_down_to_it(w: &mut World) {
-    let pause = async |w: &World, schedule: &str| {
-        w.store().pause_schedule(name(schedule), "ana".into(), w.now).await.expect("it can be paused");
-    };
-    let resume = async |w: &World, schedule: &str| {
-        w.store().resume_schedule(name(schedule), w.now).await.expect("it can be resumed");
-    };
-    // Not late enough to be missed: it runs, and the next one finds it there.
-    put(w, "soon", ScheduleSettings::every("5s")).await;
-    w.pass(14_800);
-    pause(w, "soon").await;
-    resume(w, "soon").await;
-    let lines = ledger(w, "soon").await;
-    assert_eq!(lines.len(), 2, "{lines:?}");
-    assert_eq!(fired(&lines[0]).map(|(at, _)| at), Some(START.plus_ms(5_000)));
-    assert_eq!(skipped(&lines[1]), Some((START.plus_ms(10_000), SkipReason::Overlap, Some(1))));
-    w.finish(&w.claim_one().await).await;
-    assert_eq!(w.store().delete_schedule(name("soon"), w.now).await.ok(), Some(true));
-    // 02:20 to 03:10 pass while nobody is there, 03:20 and 03:30 during the pause.
-    put(w, "once", ScheduleSettings::every("10m")).await;
-    put(w, "never", ScheduleSettings { missed: Missed::Skip, ..ScheduleSettings::every("10m") }).await;
-    w.pass(HOUR + MINUTE);
-    pause(w, "once").await;
-    pause(w, "never").await;
-    w.restart().await;
-    w.pass(20 * MINUTE);
-    resume(w, "once").await;
-    resume(w, "never").await;
-    let ten = |n: i64| Timestamp(START.0 + 400_000 + n * 10 * MINUTE);
-    for (schedule, run, missed) in [("once", vec![ten(5)], 5u64), ("never", vec![], 6)] {
-        let lines = ledger(w, schedule).await;
-        let skips: Vec<_> = lines.iter().filter_map(skipped).collect();
-        let wanted = [(ten(0), SkipReason::Missed, Some(missed)), (ten(6), SkipReason::Paused, Some(2))];
-        assert_eq!(skips, wanted, "{schedule}");
-        let planned: Vec<_> = lines.iter().filter_map(fired).map(|(at, _)| at).collect();
-        assert_eq!(planned, run, "{schedule}");
-        assert_eq!(view(w, schedule).await.next, Some(ten(8)), "{schedule}");
-    }
-    assert_eq!(w.claim(10).await.jobs.len(), 1);
 }
 
 pub async fn other_times_begin_when_they_are_set(w: &mut World) {

@@ -65,11 +65,18 @@ impl Compiled {
         [tick, day].into_iter().flatten().min()
     }
 
-    /// What has come due.
-    pub fn due(&self, name: &ScheduleName, missed: Missed, cursor: Tick, now: Timestamp) -> Option<Due> {
-        let is_due = |tick: &Tick| self.due_at(name, tick.at) <= now;
+    /// What had come due by a time. How late that is counts from now: what a pause kept back is as old as it is.
+    pub fn due(
+        &self,
+        name: &ScheduleName,
+        missed: Missed,
+        cursor: Tick,
+        by: Timestamp,
+        now: Timestamp,
+    ) -> Option<Due> {
+        let is_due = |tick: &Tick| self.due_at(name, tick.at) <= by;
         let first = self.times.next(cursor).filter(is_due)?;
-        let (ticks, uncounted) = self.recent(cursor, now, is_due);
+        let (ticks, uncounted) = self.recent(cursor, by, is_due);
         let late = |tick: &&Tick| now.since(self.due_at(name, tick.at)) > self.grace_ms;
         let n_missed = ticks.iter().take_while(late).count();
         let (late, in_time) = ticks.split_at(n_missed);
@@ -98,11 +105,11 @@ impl Compiled {
         })
     }
 
-    /// All ticks that fit, as of now: those that pass while the schedule does not run.
-    pub fn passed(&self, cursor: Tick, now: Timestamp) -> Option<(Passed, Tick)> {
-        let is_due = |tick: &Tick| tick.at <= now;
+    /// All ticks that fit, up to a time: those that pass while the schedule does not run.
+    pub fn passed(&self, cursor: Tick, until: Timestamp) -> Option<(Passed, Tick)> {
+        let is_due = |tick: &Tick| tick.at <= until;
         let first = self.times.next(cursor).filter(is_due)?;
-        let (ticks, uncounted) = self.recent(cursor, now, is_due);
+        let (ticks, uncounted) = self.recent(cursor, until, is_due);
         let last = ticks.last().copied().or(uncounted.map(Tick::from)).unwrap_or(first);
         let count = uncounted.is_none().then_some(ticks.len() as u64);
         Some((Passed { first: first.at, last: last.at, count }, last))
@@ -112,7 +119,7 @@ impl Compiled {
     fn recent(
         &self,
         cursor: Tick,
-        now: Timestamp,
+        until: Timestamp,
         is_due: impl Fn(&Tick) -> bool,
     ) -> (Vec<Tick>, Option<Timestamp>) {
         let from = |tick: Tick| -> Vec<Tick> {
@@ -122,8 +129,8 @@ impl Compiled {
         if all.len() <= limits::TICKS_LOOKED_AT {
             return (all, None);
         }
-        let spans = LOOK_BACK_MS.iter().map(|span| now.plus_ms(-span)).filter(|at| *at > cursor.at);
-        let mut best = (vec![], now);
+        let spans = LOOK_BACK_MS.iter().map(|span| until.plus_ms(-span)).filter(|at| *at > cursor.at);
+        let mut best = (vec![], until);
         for start in spans {
             let ticks = from(Tick::from(start));
             if ticks.len() > limits::TICKS_LOOKED_AT {
@@ -171,7 +178,12 @@ mod tests {
     }
 
     fn due(settings: &ScheduleSettings, cursor: &str, now: &str) -> Option<Due> {
-        settings.compile().unwrap().due(&name(), settings.missed, Tick::from(at(cursor)), at(now))
+        due_by(settings, cursor, now, now)
+    }
+
+    fn due_by(settings: &ScheduleSettings, cursor: &str, by: &str, now: &str) -> Option<Due> {
+        let compiled = settings.compile().unwrap();
+        compiled.due(&name(), settings.missed, Tick::from(at(cursor)), at(by), at(now))
     }
 
     fn planned(due: &Due) -> Vec<String> {
@@ -206,6 +218,26 @@ mod tests {
         let found = due(&settings, from, "2026-11-15T10:30:10Z").unwrap();
         assert_eq!((planned(&found), found.skipped.unwrap().count), (vec!["10:30:00".to_owned()], Some(5)));
         assert!(!found.ticks[0].made_up);
+    }
+
+    /// In time when the schedule was paused, and long past when it is resumed.
+    #[test]
+    fn how_late_a_tick_is_counts_from_now() {
+        let mut settings = ScheduleSettings::every("10s");
+        let (from, by, now) = ("2026-11-15T10:00:00Z", "2026-11-15T10:00:35Z", "2026-11-22T10:00:00Z");
+        for (missed, run, skipped) in [
+            (Missed::Skip, vec![], Some(3)),
+            (Missed::RunOnce, vec!["10:00:30"], Some(2)),
+            (Missed::RunAll(5), vec!["10:00:10", "10:00:20", "10:00:30"], None),
+        ] {
+            settings.missed = missed;
+            let found = due_by(&settings, from, by, now).unwrap();
+            assert_eq!(planned(&found), run, "{missed:?}");
+            assert!(found.ticks.iter().all(|tick| tick.made_up), "{missed:?}");
+            assert_eq!(found.skipped.and_then(|passed| passed.count), skipped, "{missed:?}");
+            assert_eq!(found.cursor.at, at("2026-11-15T10:00:30Z"), "nothing after the pause began");
+        }
+        assert_eq!(due_by(&settings, from, by, by).unwrap().skipped, None, "all of them in time");
     }
 
     #[test]

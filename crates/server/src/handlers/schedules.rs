@@ -104,6 +104,7 @@ pub(crate) async fn pause(call: Call) -> Answer {
 /// Goes on with a schedule.
 #[utoipa::path(
     post, path = "/v1/schedules/{name}/resume", tag = "schedules", operation_id = "resume_schedule",
+    description = "Goes on with a schedule. What came while it was paused is skipped. The rule for missed ticks decides about what nobody had fired before the pause, so that a resume may enqueue a job at once.",
     params(("name" = String, Path, example = "daily-missions-assignment")),
     responses((status = 200, body = Schedule), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
 )]
@@ -150,7 +151,7 @@ pub(crate) async fn ticks(call: Call) -> Answer {
 /// When a schedule runs next.
 #[utoipa::path(
     get, path = "/v1/schedules/{name}/next", tag = "schedules", operation_id = "schedule_next",
-    description = "The next runs that are planned, by UTC and by the clock of the schedule's zone. A paused schedule is taken as if it went on now.",
+    description = "The next runs that are planned, by UTC and by the clock of the schedule's zone. A paused schedule is taken as if it went on now, and `missed` says which run a resume decides about; a retired one has no runs; a run that nobody fired is `overdue`, and not among them.",
     params(
         ("name" = String, Path, example = "daily-missions-assignment"),
         ("n" = Option<usize>, Query, description = "How many, up to 1000"),
@@ -161,11 +162,8 @@ pub(crate) async fn next(call: Call) -> Answer {
     let mut query = call.query()?;
     let n: Option<usize> = query.parse("n", codes::INVALID_REQUEST)?;
     query.end()?;
-    let schedule = named(&call).await?;
-    let from =
-        if schedule.paused.is_some() { call.now.max(schedule.decided_until) } else { schedule.decided_until };
-    let runs = NextRuns::after(&schedule.name, &schedule.settings, from, n.unwrap_or(NEXT.0).min(NEXT.1));
-    ok(&runs.map_err(|why| Problem::new(codes::INVALID_SCHEDULE, why))?)
+    let next = NextRuns::of(&named(&call).await?, n.unwrap_or(NEXT.0).min(NEXT.1), call.now);
+    ok(&next.map_err(|why| Problem::new(codes::INVALID_SCHEDULE, why))?)
 }
 
 /// Enqueues a kind for a range of dates.

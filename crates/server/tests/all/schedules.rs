@@ -8,6 +8,7 @@ over_stores! {
     schedules_are_put_shown_paused_and_deleted,
     a_schedule_is_run_by_hand_and_its_ledger_says_so,
     the_server_fires_what_is_due,
+    what_comes_next_says_if_nothing_runs,
     what_cannot_be_a_schedule_is_refused_with_the_field,
     a_backfill_fills_each_date_once,
 }
@@ -77,6 +78,24 @@ async fn the_server_fires_what_is_due(served: Served) {
     }
     let one = served.get("/v1/schedules/often").await.is(200).json;
     assert!(one["last"]["no"].is_u64() && one["open"].as_array().unwrap().len() == 1, "{one}");
+}
+
+async fn what_comes_next_says_if_nothing_runs(served: Served) {
+    let kind = json!({"queue": "post"});
+    let mut scheduled = kind.clone();
+    scheduled["schedule"] = json!({"every": "1d"});
+    let document = |kind: Value| json!({"queues": {"post": {}}, "kinds": {"nightly": kind}});
+    served.put("/v1/registry?source=deploy", document(scheduled)).await.is(200);
+    let next = || async { served.get("/v1/schedules/nightly/next?n=2").await.is(200).json };
+    let runs = next().await["runs"].clone();
+    assert_eq!(runs.as_array().unwrap().len(), 2);
+    served.post("/v1/schedules/nightly/pause", json!({"by": "ada"})).await.is(200);
+    let paused = next().await;
+    assert_eq!((&paused["paused"]["by"], &paused["retired"]), (&json!("ada"), &Value::Null));
+    assert_eq!(paused["runs"].as_array().unwrap().len(), 2, "as if it were resumed now");
+    served.put("/v1/registry?source=deploy", document(kind)).await.is(200);
+    let retired = next().await;
+    assert!(retired["retired"].is_string() && retired["runs"] == json!([]), "{retired}");
 }
 
 async fn what_cannot_be_a_schedule_is_refused_with_the_field(served: Served) {

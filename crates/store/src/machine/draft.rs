@@ -2,7 +2,9 @@
 
 use tidegate_core::ids::{JobId, Seq};
 use tidegate_core::limits;
-use tidegate_core::schedule::{Compiled, Decided, OpenRun, Passed, ScheduleState, SkipReason, TickEntry};
+use tidegate_core::schedule::{
+    Compiled, Decided, OpenRun, Passed, Pause, ScheduleState, SkipReason, TickEntry,
+};
 use tidegate_core::time::Timestamp;
 
 use super::runs::Run;
@@ -57,11 +59,23 @@ impl Draft {
         self.line(first, Decided::Skipped { reason, note: note.to_owned(), last, count });
     }
 
-    /// What has passed until now is skipped.
-    pub(super) fn pass_over(&mut self, compiled: &Compiled, reason: SkipReason, note: &str) {
-        if let Some((passed, last)) = compiled.passed(self.state.cursor, self.now) {
+    /// What has passed until then is skipped.
+    pub(super) fn pass_over(
+        &mut self,
+        compiled: &Compiled,
+        until: Timestamp,
+        reason: SkipReason,
+        note: &str,
+    ) {
+        if let Some((passed, last)) = compiled.passed(self.state.cursor, until) {
             self.skip_passed(passed, reason, note);
             self.state.cursor = last;
         }
+    }
+
+    /// What has passed since a pause is skipped.
+    pub(super) fn pass_over_pause(&mut self, compiled: &Compiled, pause: &Pause) {
+        let note = format!("it was paused by {} at {}", pause.by, pause.since);
+        self.pass_over(compiled, self.now, SkipReason::Paused, &note);
     }
 }

@@ -51,7 +51,7 @@ impl<R: Rows> Machine<R> {
         self.keep_draft(draft)
     }
 
-    /// Decides the ticks that wait and those that had come due by then.
+    /// Decides the ticks that wait and those that had come due by then, as late as they are now.
     pub(super) fn decide(
         &mut self,
         scheduled: &Scheduled,
@@ -60,7 +60,8 @@ impl<R: Rows> Machine<R> {
         by: Timestamp,
     ) -> Result<()> {
         let old = std::mem::take(&mut draft.state.waiting);
-        let due = compiled.due(&scheduled.name, scheduled.spec.settings.missed, draft.state.cursor, by);
+        let missed = scheduled.spec.settings.missed;
+        let due = compiled.due(&scheduled.name, missed, draft.state.cursor, by, draft.now);
         let mut new = vec![];
         if let Some(due) = due {
             if let Some(passed) = due.skipped {

@@ -63,8 +63,14 @@ impl<R: Rows> Machine<R> {
         let mut draft = Draft::new(id, old, now);
         let retired = draft.state.retired.take().is_some();
         if !old.spec.settings.ticks_like(&spec.settings) {
-            if let Some(compiled) = old.compiled.as_ref().filter(|_| old.state.paused.is_none() && !retired) {
-                draft.pass_over(compiled, SkipReason::Edited, "the schedule got other times");
+            if let Some(compiled) = old.compiled.as_ref().filter(|_| !retired) {
+                // Nothing of a paused schedule fires here; what came while it was paused is the pause's.
+                let pause = old.state.paused.as_ref();
+                let until = pause.map_or(now, |pause| pause.since.min(now));
+                draft.pass_over(compiled, until, SkipReason::Edited, "the schedule got other times");
+                if let Some(pause) = pause {
+                    draft.pass_over_pause(compiled, pause);
+                }
             }
             for tick in std::mem::take(&mut draft.state.waiting) {
                 draft.skip(tick.planned, SkipReason::Edited, "the schedule got other times".into());
@@ -189,7 +195,7 @@ impl<R: Rows> Machine<R> {
     }
 
     /// Goes on with a schedule; what has passed since it was paused is skipped. What nobody had fired before is not the pause's: the
-    /// rule for missed ticks decides about it.
+    /// rule for missed ticks decides about it, as late as it is by now.
     pub fn resume_schedule(&mut self, name: &ScheduleName, now: Timestamp) -> Result<ScheduleView> {
         let now = self.tick(now)?;
         let id = self.active_id(name)?;
@@ -198,8 +204,7 @@ impl<R: Rows> Machine<R> {
         if let Some(pause) = draft.state.paused.take() {
             if let Some(compiled) = &scheduled.compiled {
                 self.decide(&scheduled, compiled, &mut draft, pause.since.min(now))?;
-                let note = format!("it was paused by {} at {}", pause.by, pause.since);
-                draft.pass_over(compiled, SkipReason::Paused, &note);
+                draft.pass_over_pause(compiled, &pause);
             }
             draft.state.cursor.at = draft.state.cursor.at.max(now);
             self.keep_draft(draft)?;

@@ -1,7 +1,6 @@
 //! Looking at schedules: all, one, what comes, what was.
 
 use clap::Args;
-use serde::Serialize;
 use serde_json::json;
 use tidegate_core::codes;
 use tidegate_core::ids::ScheduleName;
@@ -9,7 +8,7 @@ use tidegate_core::schedule::{Decided, Missed, Overlap, ScheduleSettings, TickEn
 use tidegate_core::time::{Millis, Timestamp};
 use tidegate_store::params::{ScheduleView, TickQuery};
 use tidegate_wire::Time;
-use tidegate_wire::schedules::{NextRun, NextRuns, PausedBy, Schedule, Tick};
+use tidegate_wire::schedules::{NextRuns, Tick};
 
 use super::put::TimeArgs;
 use super::{named, schedule_json};
@@ -215,97 +214,65 @@ fn missed(missed: Missed) -> String {
     }
 }
 
-/// Whoever fires schedules has fired a tick by then.
-const FIRED_WITHIN_MS: i64 = 2_000;
-
-/// The runs that come, and what must be known with them.
-#[derive(Debug, Default, Serialize)]
-struct Coming {
-    runs: Vec<NextRun>,
-    /// Who paused it: these would be its runs if it were resumed now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    paused: Option<PausedBy>,
-    /// Since when its document no longer has it: there are no runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retired: Option<Time>,
-    /// When the run was planned that nobody fired.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    overdue: Option<Time>,
+/// What is said of a run that nobody fired.
+fn unfired(next: &NextRuns, now: Timestamp) -> String {
+    let overdue = |planned: Time| {
+        let planned = stamp(planned.0, now);
+        format!(
+            "The run planned for {planned} is overdue: nobody fires schedules; start `tidegate serve` or a worker.\n"
+        )
+    };
+    let missed = |planned: Time| {
+        let planned = stamp(planned.0, now);
+        format!(
+            "Nobody fired the run planned for {planned}: when it is resumed, its rule for missed ticks decides.\n"
+        )
+    };
+    next.overdue.map(overdue).or_else(|| next.missed.map(missed)).unwrap_or_default()
 }
 
-impl Coming {
-    /// The next runs of a schedule, or what is wrong with its settings.
-    fn of(schedule: &ScheduleView, n: usize, now: Timestamp) -> Result<Self, String> {
-        let Schedule { paused, retired, .. } = schedule_json(schedule);
-        if retired.is_some() {
-            return Ok(Self { retired, ..Self::default() });
-        }
-        let after = |from, n| NextRuns::after(&schedule.name, &schedule.settings, from, n).map(|r| r.runs);
-        let undecided = schedule.decided_until;
-        if paused.is_some() {
-            return Ok(Self { runs: after(undecided.max(now), n)?, paused, ..Self::default() });
-        }
-        let first = after(undecided, 1)?.pop();
-        let overdue = first.filter(|run| now.since(run.due.0) > FIRED_WITHIN_MS).map(|run| run.planned);
-        let from = if overdue.is_some() { undecided.max(now) } else { undecided };
-        Ok(Self { runs: after(from, n)?, overdue, ..Self::default() })
+fn upcoming(next: &NextRuns, now: Timestamp, output: &Output) -> String {
+    if next.retired.is_some() {
+        return RETIRED.into();
     }
-
-    /// What is said before the runs.
-    fn notice(&self, now: Timestamp) -> Option<String> {
-        let paused = |pause: &PausedBy| {
-            let since = stamp(pause.since.0, now);
-            format!("Paused by {} since {since}: these would be its runs if it were resumed now.\n", pause.by)
-        };
-        let overdue = |planned: Time| {
-            let planned = stamp(planned.0, now);
-            format!(
-                "The run planned for {planned} is overdue: nobody fires schedules; start `tidegate serve` or a worker.\n"
-            )
-        };
-        self.paused.as_ref().map(paused).or_else(|| self.overdue.map(overdue))
+    let unfired = unfired(next, now);
+    if next.runs.is_empty() {
+        // A pause does not matter to what has no runs.
+        return unfired + "It has no further runs.";
     }
-
-    fn described(&self, now: Timestamp, output: &Output) -> String {
-        if self.retired.is_some() {
-            return RETIRED.into();
-        }
-        if self.runs.is_empty() {
-            // A pause does not matter to what has no runs.
-            let notice = self.notice(now).filter(|_| self.overdue.is_some()).unwrap_or_default();
-            return notice + "It has no further runs.";
-        }
-        let mut table = Table::new(vec![
-            Column::fixed("PLANNED"),
-            Column::fixed("IN").optional(1),
-            Column::text("LOCAL", 20),
-        ]);
-        for run in &self.runs {
-            let ahead = run.due.0.since(now);
-            let ahead = if ahead > 0 { Millis(ahead).to_string() } else { "now".into() };
-            table.row(vec![run.planned.to_string(), ahead, readable(&run.local)]);
-        }
-        self.notice(now).unwrap_or_default() + &table.render(output)
+    let paused = next.paused.as_ref().map_or_else(String::new, |pause| {
+        let since = stamp(pause.since.0, now);
+        format!("Paused by {} since {since}: these would be its runs if it were resumed now.\n", pause.by)
+    });
+    let mut table = Table::new(vec![
+        Column::fixed("PLANNED"),
+        Column::fixed("IN").optional(1),
+        Column::text("LOCAL", 20),
+    ]);
+    for run in &next.runs {
+        let ahead = run.due.0.since(now);
+        let ahead = if ahead > 0 { Millis(ahead).to_string() } else { "now".into() };
+        table.row(vec![run.planned.to_string(), ahead, readable(&run.local)]);
     }
+    paused + &unfired + &table.render(output)
 }
 
 pub(super) async fn next(args: &NextArgs, config: &Config, output: &Output) -> Result<()> {
-    let refuse = |why: String| Failure::new(codes::INVALID_SCHEDULE, why);
     let n = args.n.clamp(1, 1_000);
-    let coming = if args.times.says_when() {
+    let found = if args.times.says_when() {
         let mut settings = ScheduleSettings::default();
         args.times.apply(&mut settings);
         let name = parse::optional_name(args.name.as_deref())?.map_or_else(|| parse::name("new"), Ok)?;
-        let NextRuns { runs } = NextRuns::after(&name, &settings, parse::now(), n).map_err(refuse)?;
-        Coming { runs, ..Coming::default() }
+        NextRuns::after(&name, &settings, parse::now(), n)
     } else {
         let name: ScheduleName = parse::name(args.name.as_deref().unwrap_or_default())?;
         let data = data::existing(config).await?;
         let schedule = named(&*data.store, &name).await;
         data.close().await?;
-        Coming::of(&schedule?, n, parse::now()).map_err(refuse)?
+        NextRuns::of(&schedule?, n, parse::now())
     };
-    output.answer(&coming, || coming.described(parse::now(), output))
+    let found = found.map_err(|why| Failure::new(codes::INVALID_SCHEDULE, why))?;
+    output.answer(&found, || upcoming(&found, parse::now(), output))
 }
 
 pub(super) async fn history(args: &HistoryArgs, config: &Config, output: &Output) -> Result<()> {
