@@ -113,7 +113,8 @@ fn is_remote(config: &Config) -> Result<bool> {
 }
 
 async fn ls(config: &Config, output: &Output) -> Result<()> {
-    let open = if is_remote(config)? {
+    let remote = is_remote(config)?;
+    let open = if remote {
         data::remote(config).await?.alerts().await?
     } else {
         let data = data::existing(config).await?;
@@ -123,7 +124,12 @@ async fn ls(config: &Config, output: &Output) -> Result<()> {
     };
     output.answer(&json!({ "alerts": open }), || {
         if open.is_empty() {
-            return "No alerts.".into();
+            let who = if remote {
+                ""
+            } else {
+                " Rules are judged while a server runs on this store: `tidegate serve`."
+            };
+            return format!("No alerts.{who}");
         }
         table(&open, output)
     })

@@ -3,7 +3,7 @@
 mod reload;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,6 +80,11 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
         )
         .hint("add --dir DIR or --store postgres://…, or unset TIDEGATE_STORE if that names the server"));
     }
+    let registry = config.text("server.registry").map(PathBuf::from);
+    if let Some(file) = registry.as_deref().filter(|file| *file != Path::new("-")) {
+        // One that is gone later is being replaced; one that is not there at the start is a slip.
+        super::registry::text_of(file)?;
+    }
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     // A port of the system's choice is known too late to tell others who ask for the directory.
     let known = (options.bind.port() != 0).then(|| format!("{scheme}://{}", reachable(options.bind)));
@@ -91,10 +96,7 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
     let traces = telemetry::start(&config)?;
     options.telemetry.clone_from(&traces);
     let data = data::open_serving(&config, known).await?;
-    let mut reload = match config.text("server.registry") {
-        Some(file) => Some(reload::Reload::new(PathBuf::from(file), data.store.clone())?),
-        None => None,
-    };
+    let mut reload = registry.map(|file| reload::Reload::new(file, data.store.clone())).transpose()?;
     if let Some(reload) = &mut reload {
         reload.once(reload::Because::Start).await;
     }

@@ -423,6 +423,20 @@ fn a_mistyped_kind_is_not_registered_while_jobs_of_the_one_that_was_meant_wait()
     assert_eq!(kinds(&place), ["greeting.send", "greting.send"]);
 }
 
+/// Jobs may wait of one that is not the nearest: swapped letters count as two.
+#[test]
+fn a_mistyped_kind_may_mean_any_that_is_a_slip_away() {
+    let place = Place::default();
+    for kind in ["mail.seed", "mail.send"] {
+        place.run(&["kinds", "set", kind, "--queue", "mails"]).ok();
+    }
+    place.run(&["enqueue", "mail.send"]).ok();
+    let refused = place.run(&["work", "--kind", "mail.sned", "--exec", "cat", "--until-idle"]);
+    assert_eq!(refused.code, 3, "{}", refused.err);
+    assert!(flat(&refused.err).contains("did you mean `mail.send`? --new registers"), "{}", refused.err);
+    assert_eq!(kinds(&place), ["mail.seed", "mail.send"], "nothing was registered");
+}
+
 #[test]
 fn a_new_kind_is_said_to_be_new_and_a_similar_one_is_named() {
     let place = Place::default();

@@ -163,6 +163,14 @@ fn a_server_reloads_its_file_on_change_and_on_sighup_and_keeps_the_old_one_if_it
     assert_eq!(server.stop(), 0);
 }
 
+#[test]
+fn a_server_does_not_start_without_the_file_it_was_told_of() {
+    let place = Place::default();
+    let refused = place.run(&["serve", "--bind", "127.0.0.1:0", "--registry", "registri.toml"]);
+    assert!(refused.code != 0 && refused.err.contains("registri.toml could not be read"), "{}", refused.err);
+    assert!(!place.data().exists(), "nothing is left behind");
+}
+
 /// By the command line, by a changed file, on SIGHUP and by a rollback: the schedule and the alert are what the document says.
 #[test]
 fn schedules_and_alerts_follow_the_file_of_a_server() {

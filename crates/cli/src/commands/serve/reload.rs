@@ -85,7 +85,7 @@ impl Reload {
                 tracing::info!(
                     file = shown,
                     changes,
-                    ?version,
+                    version,
                     left_alone,
                     "The registry's file was applied."
                 );

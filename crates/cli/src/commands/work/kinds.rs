@@ -17,8 +17,10 @@ const DEFAULT_QUEUE: &str = "default";
 pub(super) struct Kinds {
     /// Each with its settings if it is to be registered.
     pub(super) list: Vec<(KindName, Option<KindSettings>)>,
-    /// Those of the new ones that have a similar name among the others, and that name.
+    /// Those of the new ones that have a similar name among the others, and the nearest.
     similar: Vec<(KindName, KindName)>,
+    /// New ones that may be a slip of the finger, each with everything that may have been meant.
+    slips: Vec<(KindName, KindName)>,
 }
 
 impl Kinds {
@@ -35,8 +37,7 @@ impl Kinds {
     /// Refuses a new kind while jobs wait whose kind's name differs by no more than a slip of the finger: nobody has enqueued any of the
     /// new one. In an empty store nothing waits, so whatever starts with one goes on.
     pub(super) async fn refuse_a_slip(&self, store: &dyn Store) -> Result<()> {
-        let slips = self.similar.iter().filter(|(new, known)| is_slip(new.as_str(), known.as_str()));
-        for (new, known) in slips {
+        for (new, known) in &self.slips {
             let states = vec![State::Ready, State::Scheduled];
             let waiting = JobQuery { states, kind: Some(known.clone()), limit: 1, ..JobQuery::default() };
             // A key that may not look at jobs is told at the start what may have been meant.
@@ -75,9 +76,14 @@ pub(super) async fn choose(
         let near = nearest(new.as_str(), others().map(|k| k.name.as_str()))?;
         others().find(|k| k.name.as_str() == near).map(|k| (new.clone(), k.name.clone()))
     };
-    let new = list.iter().filter(|(_, settings)| settings.is_some());
-    let similar = new.filter_map(|(name, _)| near(name)).collect();
-    Ok(Kinds { list, similar })
+    let new = || list.iter().filter(|(_, settings)| settings.is_some()).map(|(name, _)| name);
+    let similar = new().filter_map(near).collect();
+    let slip = |new: &KindName| {
+        let known = others().filter(|k| is_slip(new.as_str(), k.name.as_str()));
+        known.map(|k| (new.clone(), k.name.clone())).collect::<Vec<_>>()
+    };
+    let slips = new().flat_map(slip).collect();
+    Ok(Kinds { list, similar, slips })
 }
 
 fn all_of(queues: &[QueueName], known: Vec<KindView>) -> Result<Kinds> {
@@ -90,5 +96,5 @@ fn all_of(queues: &[QueueName], known: Vec<KindView>) -> Result<Kinds> {
             Failure::new(codes::UNKNOWN_KIND, detail).hint("name one with --kind, and it is registered")
         );
     }
-    Ok(Kinds { list, similar: vec![] })
+    Ok(Kinds { list, similar: vec![], slips: vec![] })
 }
