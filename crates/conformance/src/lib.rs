@@ -215,8 +215,6 @@ macro_rules! suite {
                 a_schedule_waits_for_others_of_the_same_day,
                 a_day_that_ends_without_the_other_is_skipped,
                 a_recovered_run_counts_for_those_who_wait,
-                a_paused_schedule_skips_what_comes_and_says_so,
-                what_was_missed_before_a_pause_is_not_put_down_to_it,
                 other_times_begin_when_they_are_set,
                 a_schedule_can_be_run_by_hand,
                 runs_by_hand_are_bounded,
@@ -230,6 +228,12 @@ macro_rules! suite {
                 a_schedule_in_the_place_of_a_retired_one_begins_anew,
                 many_schedules_that_are_due_together_are_all_fired,
                 a_single_time_comes_once,
+            }
+            pauses {
+                a_paused_schedule_skips_what_comes_and_says_so,
+                what_was_missed_before_a_pause_is_not_put_down_to_it,
+                a_tick_that_a_pause_kept_back_is_as_late_as_the_resume,
+                other_times_of_a_paused_schedule_leave_no_tick_without_a_line,
             }
             records {
                 a_record_is_kept_over_a_restart_until_it_is_deleted,
@@ -257,11 +261,13 @@ macro_rules! suite {
                 a_kind_that_its_document_drops_no_longer_runs_by_itself,
                 a_document_is_the_one_that_it_says_it_is,
                 a_document_that_gets_a_name_keeps_what_it_had,
-                a_document_keeps_what_it_had_under_its_path_as_it_was_typed,
+                a_document_takes_what_it_had_under_its_path_as_it_was_typed,
+                a_path_that_ends_with_anothers_name_ends_nothing_of_it,
                 a_document_elsewhere_is_another_one,
                 what_changes_and_what_is_as_wanted_is_counted_alike,
                 a_document_does_not_take_somebodys_own_schedule,
                 schedules_of_a_document_wait_for_each_other,
+                a_document_is_as_right_as_it_was_after_a_tenant_was_erased,
                 a_schedule_that_cannot_work_refuses_its_document,
                 a_scheduled_payload_is_filled_and_its_secrets_are_not_shown,
                 a_document_that_was_shown_can_be_applied_again,
@@ -415,6 +421,7 @@ mod tests {
             include_str!("cases/upkeep.rs"),
             include_str!("cases/clock.rs"),
             include_str!("cases/schedules.rs"),
+            include_str!("cases/pauses.rs"),
         ];
         let mut cases = 0;
         for line in sources.iter().flat_map(|s| s.lines()) {

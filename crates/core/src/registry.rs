@@ -3,7 +3,7 @@
 //! - [`Document`]: queues, kinds and policies as a file or a request has them, read with the place of every mistake.
 //! - [`Reading`]: a document as far as it could be read, and everything that is wrong with it, in one pass.
 //! - [`Difference`]: what a document changes; [`Left`]: what it leaves alone; [`Counts`]: how many of what.
-//! - [`Identity`]: which document it is, and what it was known as before.
+//! - [`Identity`]: which document it is, and what it may have been known as before.
 //! - [`Version`]: what history knows of one that was applied or refused.
 
 mod difference;

@@ -141,8 +141,14 @@ fn only_a_name_that_may_have_been_its_own_is_offered() {
         ("/srv/old/reg.toml", "\"/srv/old/reg.toml\""),
         ("night's \u{a0}jobs\u{301}", ""),
         ("jobs\u{301}\u{200b}", "\"jobs\u{301}\u{200b}\""),
+        ("reg.toml", "\"reg.toml\""),
+        // Another file's, and what anybody may come from.
+        ("jobs.toml", ""),
+        ("api", ""),
+        ("-", ""),
     ] {
         let text = said(owner);
+        assert!(text.contains("schedule nightly (of "), "{text}");
         let offered = format!("`document = {written}` at its top says so");
         assert_eq!(text.contains("at its top"), !written.is_empty(), "{text}");
         assert!(written.is_empty() || text.contains(&offered), "{offered} in {text}");

@@ -1,14 +1,16 @@
 //! Schedules that a document of the registry describes.
 
 use tidegate_core::codes;
-use tidegate_core::ids::ScheduleName;
+use tidegate_core::ids::{ScheduleName, Seq};
 use tidegate_core::registry::{Change, Counts, Document, Format, Left};
 use tidegate_core::schedule::{Decided, ScheduleSettings, ScheduleSpec, SkipReason, TickEntry};
 use tidegate_core::time::Timestamp;
 use tidegate_store::Result;
-use tidegate_store::params::{Applied, Apply, PutSchedule, ScheduleChange, ScheduleView, TickQuery, Wanted};
+use tidegate_store::params::{
+    Applied, Apply, Erase, PutSchedule, ScheduleChange, ScheduleView, TickQuery, Wanted,
+};
 
-use crate::kit::{START, World, kind, refused};
+use crate::kit::{START, World, kind, refused, tenant};
 
 const MINUTE: i64 = 60_000;
 /// The first full ten minutes after the beginning.
@@ -195,7 +197,13 @@ async fn owners(w: &World) -> [Option<String>; 2] {
     ["report", "nightly"].map(|name| kinds.get(&kind(name)).and_then(|kind| kind.document.clone()))
 }
 
-/// What a document had under its path it has under its name, and nobody else's name is left behind.
+/// Schedules that were left alone, with the documents that have them.
+fn schedules_of_others(applied: &Applied) -> Vec<(&str, &str)> {
+    let schedules = applied.left.iter().filter(|left| left.what == "schedule");
+    schedules.filter_map(|left| Some((left.name.as_str(), left.document.as_deref()?))).collect()
+}
+
+/// What a document had under its path and still names it has under its name.
 pub async fn a_document_that_gets_a_name_keeps_what_it_had(w: &mut World) {
     let (path, billing) = ("/srv/registry.toml", Some("billing".to_owned()));
     let named = |text: &str| format!("document = \"billing\"\n{text}");
@@ -212,10 +220,12 @@ pub async fn a_document_that_gets_a_name_keeps_what_it_had(w: &mut World) {
     // Named and shortened at once, with a kind that its path still has.
     apply_from(w, path, &PAIR.replace("10m", "20m")).await;
     assert_eq!(owners(w).await, [billing.clone(), Some(path.to_owned())], "the other says the same");
-    let dropped = apply_from(w, path, &named(REPORT)).await;
-    assert!(view(w, "nightly").await.retired.is_some());
-    assert!(dropped.left.iter().all(|left| left.document.is_none()), "{:?}", dropped.left);
-    assert_eq!(owners(w).await, [billing.clone(), billing.clone()]);
+    let shortened = apply_from(w, path, &named(REPORT)).await;
+    assert_eq!(view(w, "nightly").await.retired, None, "the name never had it");
+    assert_eq!(schedules_of_others(&shortened), [("nightly", path)], "but it is told");
+    apply_from(w, path, REPORT).await;
+    assert!(view(w, "nightly").await.retired.is_some(), "by the name that has it");
+    assert_eq!(owners(w).await, [billing.clone(), Some(path.to_owned())]);
     // Standard input is anybody's: who says its name there takes what it names, and ends nothing of others.
     let piped = PAIR.replace("10m", "40m");
     apply_from(w, "-", &piped).await;
@@ -225,21 +235,45 @@ pub async fn a_document_that_gets_a_name_keeps_what_it_had(w: &mut World) {
     assert_eq!(owners(w).await, [billing, Some("nights".to_owned())]);
 }
 
-/// Older versions knew a file by its path as somebody typed it.
-pub async fn a_document_keeps_what_it_had_under_its_path_as_it_was_typed(w: &mut World) {
-    let path = "/srv/registry.toml";
-    for dropped_at_once in [false, true] {
-        // Another time each round, so that it is this document's whoever had it.
-        let pair = PAIR.replace("10m", if dropped_at_once { "20m" } else { "30m" });
-        apply_from(w, "registry.toml", &pair).await;
-        assert_eq!(view(w, "nightly").await.document.as_deref(), Some("registry.toml"));
-        if !dropped_at_once {
-            assert!(apply_from(w, path, &pair).await.version.is_some(), "what is stored is a version");
-            w.restart().await;
-            assert_eq!(owners(w).await, [Some(path.to_owned()), Some(path.to_owned())]);
+/// Older versions knew a file by its path as somebody typed it. What it names is its own under its whole path; what it dropped before
+/// that stays, and ends once the document says its old name.
+pub async fn a_document_takes_what_it_had_under_its_path_as_it_was_typed(w: &mut World) {
+    let (path, typed) = ("/srv/registry.toml", "registry.toml");
+    let both = |owner: &str| [Some(owner.to_owned()), Some(owner.to_owned())];
+    apply_from(w, typed, PAIR).await;
+    assert!(apply_from(w, path, PAIR).await.version.is_some(), "what is stored is a version");
+    w.restart().await;
+    assert_eq!(owners(w).await, both(path));
+    apply_from(w, path, REPORT).await;
+    assert!(view(w, "nightly").await.retired.is_some());
+    // Dropped at once. Another time, so that it is that document's whoever had it.
+    apply_from(w, typed, &PAIR.replace("10m", "20m")).await;
+    let shortened = apply_from(w, path, REPORT).await;
+    assert_eq!(schedules_of_others(&shortened), [("nightly", typed)]);
+    assert_eq!(view(w, "nightly").await.retired, None);
+    let said = apply_from(w, path, &format!("document = \"{typed}\"\n{REPORT}")).await;
+    assert!(view(w, "nightly").await.retired.is_some());
+    assert_eq!((schedules_of_others(&said), owners(w).await), (vec![], both(typed)));
+    // The old name need not stay: what it names comes along.
+    apply_from(w, path, &PAIR.replace("10m", "20m")).await;
+    assert_eq!(owners(w).await, both(path));
+}
+
+/// Names that documents have today may look like paths that older versions knew: what others have under one goes on.
+pub async fn a_path_that_ends_with_anothers_name_ends_nothing_of_it(w: &mut World) {
+    let theirs = PAIR.replace("schedule =", "alerts = [\"failed\"]\nschedule =");
+    let named = format!("document = \"registry.toml\"\n{theirs}");
+    // Whoever sends it over HTTP says where it comes from; a file may say its name.
+    for (source, text) in [("registry.toml", &theirs), ("/srv/a/registry.toml", &named)] {
+        apply_from(w, source, text).await;
+        let mine = "[queues.q]\n[kinds.mine]\nqueue = \"q\"\nschedule = { every = \"1h\" }\n";
+        for text in [mine.to_owned(), format!("document = \"mine\"\n{mine}")] {
+            let applied = apply_from(w, "/srv/b/registry.toml", &text).await;
+            assert_eq!(schedules_of_others(&applied), [("nightly", "registry.toml")], "{source}: {text}");
+            assert_eq!(view(w, "nightly").await.retired, None, "{source}: {text}");
         }
-        apply_from(w, path, REPORT).await;
-        assert!(view(w, "nightly").await.retired.is_some(), "{dropped_at_once}");
+        let again = apply_from(w, source, text).await;
+        assert_eq!((again.version, again.changes.len()), (None, 0), "nothing of it was touched: {source}");
     }
 }
 
@@ -315,8 +349,36 @@ pub async fn schedules_of_a_document_wait_for_each_other(w: &mut World) {
     let error = try_apply_from(w, "other.toml", "[queues.q]\n[kinds.total]\nqueue = \"q\"\n").await;
     let error = error.expect_err("the graph waits for it");
     assert!(error.detail.contains("kinds.total.schedule: schedule `graph` waits for it"), "{error}");
+    // One that is as it was misses what goes with this very document.
+    let graph = text(", after = [\"total\"]", "").replace("schedule = { cron = \"0 3 * * *\" }\n", "");
+    let error = try_apply_from(w, "registry.toml", &graph).await.expect_err("the graph waits for it");
+    assert!(error.detail.contains("kinds.graph.schedule.after: there is no schedule `total`"), "{error}");
     apply(w, "[queues.q]\n").await;
     assert!(w.store().schedules().await.expect("answered").iter().all(|s| s.retired.is_some()));
+}
+
+/// Whoever waited for a schedule that was erased with its tenant waits no longer, and its document is as right as it was.
+pub async fn a_document_is_as_right_as_it_was_after_a_tenant_was_erased(w: &mut World) {
+    let theirs = ScheduleSettings { tenant: Some(tenant("acme")), ..ScheduleSettings::every("10m") };
+    let theirs = PutSchedule { name: name("theirs"), ..own(theirs, w.now) };
+    w.store().put_schedule(theirs).await.expect("it is accepted");
+    let text = NIGHTLY.replace("\"10m\"", "\"10m\", after = [\"theirs\"]");
+    let first = apply(w, &text).await.version.expect("it is new");
+    let erase = Erase { tenant: tenant("acme"), after: Seq(0), scan: 100, now: w.now };
+    w.store().erase(erase).await.expect("it can be erased");
+    w.restart().await;
+    // A change elsewhere, and the way back.
+    let limited = text.replace("[queues.q]", "[queues.q]\nconcurrency = 7");
+    assert_eq!(apply(w, &limited).await.changes.len(), 1);
+    assert_eq!(roll_back(w, first).await.changes.len(), 1);
+    assert_eq!(apply(w, &text).await.version, None, "it is as wanted");
+    // Who begins to wait for it, or is changed, finds that it is gone.
+    let new = "[kinds.new]\nqueue = \"q\"\nschedule = { every = \"10m\", after = [\"theirs\"] }\n";
+    for (wrong, kind) in [(text.replace("10m", "20m"), "nightly"), (format!("{text}{new}"), "new")] {
+        let error = try_apply_from(w, "registry.toml", &wrong).await.expect_err("it is gone");
+        let says = format!("kinds.{kind}.schedule.after: there is no schedule `theirs`");
+        assert_eq!(error.detail, says);
+    }
 }
 
 /// A schedule that cannot work refuses the document with the place of the mistake.

@@ -1,11 +1,10 @@
-//! Which document is which: what it is known as, and what it was known as before.
+//! Which document is which: what it is known as, and what it may have been known as before.
+
+use std::path::Path;
 
 use super::Document;
 use crate::failure::cut;
 use crate::limits;
-
-/// Sources that anybody may come from: what another sent from there is not ended by a document that has a name.
-const ANYBODYS: [&str; 2] = ["-", "api"];
 
 /// Which document it is that came from somewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,24 +34,18 @@ impl Identity {
         &self.source
     }
 
-    /// Whether what a document of this name has is this one's. A document that gets a name was known by its source before, and older
-    /// versions knew a file by its path as somebody typed it.
-    pub fn was(&self, owner: &str) -> bool {
-        if owner == self.name {
-            return true;
-        }
-        let path = as_typed(owner);
-        if path.is_empty() || ANYBODYS.contains(&path) {
-            return false;
-        }
-        let ends_so = || self.source.strip_suffix(path).is_some_and(|front| front.ends_with('/'));
-        path == self.source.trim_start_matches("./")
-            || (self.source.starts_with('/') && !path.starts_with('/') && ends_so())
+    /// Whether what a document of this name has is this one's: it ends what it no longer names of that, and nothing else.
+    pub fn is(&self, owner: &str) -> bool {
+        owner == self.name
     }
 
-    /// Whether what it names becomes its own although a document of this name described it in the same words.
+    /// Whether what it names becomes its own although a document of this name described it in the same words. A document that gets a
+    /// name was known by its source before, and older versions knew a file by its path as somebody typed it. Another document may have
+    /// such a name today, so nothing is ended for it.
     pub fn takes(&self, owner: &str) -> bool {
-        owner == self.source || self.was(owner)
+        let (typed, source) = (as_typed(owner), self.source.as_str());
+        let ends_so = || source.starts_with('/') && !typed.is_empty() && Path::new(source).ends_with(typed);
+        self.is(owner) || typed == as_typed(source) || ends_so()
     }
 }
 
@@ -73,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_also_what_it_was_known_as_before() {
+    fn a_document_takes_what_it_names_from_what_it_was_known_as_before() {
         let file = named(None, "/srv/app/registry.toml");
         for owner in [
             "/srv/app/registry.toml",
@@ -82,7 +75,7 @@ mod tests {
             "app/registry.toml",
             "../registry.toml",
         ] {
-            assert!(file.was(owner), "{owner}");
+            assert!(file.takes(owner), "{owner}");
         }
         for owner in [
             "/srv/registry.toml",
@@ -94,24 +87,30 @@ mod tests {
             "./",
             "-",
         ] {
-            assert!(!file.was(owner), "{owner}");
+            assert!(!file.takes(owner), "{owner}");
         }
         let billing = named(Some("billing"), "/srv/registry.toml");
         assert_eq!((billing.name(), billing.source()), ("billing", "/srv/registry.toml"));
-        assert!(billing.was("billing") && billing.was("/srv/registry.toml") && billing.was("registry.toml"));
-        assert!(!billing.was("/srv/other/registry.toml"));
+        assert!(billing.takes("billing") && billing.takes("/srv/registry.toml"));
+        assert!(billing.takes("registry.toml") && !billing.takes("/srv/other/registry.toml"));
+        for source in ["-", "api"] {
+            assert!(named(Some("billing"), source).takes(source));
+        }
         // A source that is no whole path is no other's end.
-        assert!(named(None, "./registry.toml").was("registry.toml"));
-        assert!(!named(None, "a/registry.toml").was("registry.toml"));
+        assert!(named(None, "./registry.toml").takes("registry.toml"));
+        assert!(!named(None, "a/registry.toml").takes("registry.toml"));
     }
 
+    /// Whatever else it may have been known as, another may be known as that today.
     #[test]
-    fn a_document_that_has_a_name_ends_nothing_that_anybody_may_have_sent() {
-        for source in ["-", "api"] {
-            assert!(named(None, source).was(source));
+    fn a_document_is_what_it_is_known_as_and_no_other() {
+        let file = named(None, "/srv/registry.toml");
+        assert!(file.is("/srv/registry.toml") && !file.is("registry.toml"));
+        assert!(named(None, "./registry.toml").is("registry.toml"));
+        for source in ["/srv/registry.toml", "-", "api"] {
+            assert!(named(None, source).is(source));
             let billing = named(Some("billing"), source);
-            assert!(!billing.was(source) && billing.takes(source), "what it names is its own");
-            assert!(!named(None, &format!("/srv/{source}")).was(source));
+            assert!(billing.is("billing") && !billing.is(source), "{source}");
         }
     }
 }

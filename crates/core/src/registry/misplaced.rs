@@ -110,7 +110,7 @@ pub(super) fn oversized(
 ) -> Vec<Problem> {
     let mut problems = vec![];
     let goes =
-        |kind: &KindSettings| kind.document.as_deref().zip(this).is_some_and(|(owner, this)| this.was(owner));
+        |kind: &KindSettings| kind.document.as_deref().zip(this).is_some_and(|(owner, this)| this.is(owner));
     let others = there.into_iter().flat_map(|d| &d.kinds);
     let others = others.filter(|&(name, kind)| !document.kinds.contains_key(name) && !goes(kind));
     let watched = others.chain(&document.kinds).filter(|(_, kind)| !kind.alerts.is_empty()).count();

@@ -9,7 +9,7 @@ use crate::limits;
 use crate::near::nearest;
 
 /// Schedules with those that each waits for.
-type Waits<'s> = BTreeMap<&'s ScheduleName, &'s [ScheduleName]>;
+pub(super) type Waits<'s> = BTreeMap<&'s ScheduleName, &'s [ScheduleName]>;
 
 /// What a document makes of the schedules.
 #[derive(Debug, Default)]
@@ -18,6 +18,8 @@ pub struct Order<'s> {
     pub there: Waits<'s>,
     /// Those that it has.
     pub put: Waits<'s>,
+    /// Those of them that are as they were. What they wait for may be gone since, with its tenant: only what goes now is missed.
+    pub same: BTreeSet<&'s ScheduleName>,
     /// Those that it no longer has.
     pub gone: BTreeSet<&'s ScheduleName>,
 }
@@ -25,7 +27,7 @@ pub struct Order<'s> {
 impl Order<'_> {
     /// Everything that is wrong with it; `alone` if only the document was looked at.
     pub fn faults(self, alone: bool) -> Vec<Problem> {
-        let Self { there, put, gone } = self;
+        let Self { there, put, same, gone } = self;
         let mut problems = vec![];
         let mut fault = |name: &ScheduleName, field: Option<&str>, what: String| {
             let path = place(name);
@@ -38,8 +40,11 @@ impl Order<'_> {
         }
         let mut after = there;
         after.extend(&put);
+        let missed = |name: &ScheduleName, other: &ScheduleName| {
+            !after.contains_key(other) && (gone.contains(other) || !same.contains(name))
+        };
         let missing = put.iter().flat_map(|(name, others)| {
-            others.iter().filter(|other| !after.contains_key(other)).map(move |other| (*name, other))
+            others.iter().filter(move |other| missed(name, other)).map(move |other| (*name, other))
         });
         // As many as are told: looking for the nearest takes its time, and everybody else waits.
         for (name, other) in missing.take(limits::MAX_REGISTRY_PROBLEMS) {

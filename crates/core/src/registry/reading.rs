@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::document::{TABLES, read_document};
 use super::fields::Problems;
 use super::misplaced::{masked, misplaced, oversized};
-use super::order::{Order, taken};
+use super::order::{Order, Waits, taken};
 use super::{Document, Format, Identity, KindSettings, Problem};
 use crate::ids::{KindName, ScheduleName};
 use crate::limits;
@@ -174,15 +174,19 @@ impl Reading {
             KindName::new(name.as_str()).is_ok_and(|kind| self.document.kinds.contains_key(&kind))
         };
         let goes = |s: &&Standing<'_>| {
-            let dropped = |document: &str| has_kind(s.name) || this.was(document);
+            let dropped = |document: &str| has_kind(s.name) || this.is(document);
             !put.contains_key(s.name) && s.document.is_some_and(dropped)
         };
         let own = standing.iter().filter(|s| s.document.is_none() && put.contains_key(s.name));
         let mut found: Vec<Problem> = own.map(|s| taken(s.name)).collect();
         let gone: BTreeSet<_> = standing.iter().filter(goes).map(|s| s.name).collect();
-        let there = standing.iter().filter(|s| !gone.contains(s.name)).map(|s| (s.name, s.after)).collect();
-        let put = put.iter().map(|(name, after)| (name, after.as_slice())).collect();
-        found.extend(Order { there, put, gone }.faults(false));
+        let there: Waits<'_> =
+            standing.iter().filter(|s| !gone.contains(s.name)).map(|s| (s.name, s.after)).collect();
+        let put: Waits<'_> = put.iter().map(|(name, after)| (name, after.as_slice())).collect();
+        // Whatever else may be other about them is not known here.
+        let same = put.iter().filter(|(name, after)| there.get(*name) == Some(*after));
+        let same = same.map(|(name, _)| *name).collect();
+        found.extend(Order { there, put, same, gone }.faults(false));
         found
     }
 

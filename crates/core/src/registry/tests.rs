@@ -347,12 +347,12 @@ fn every_mistake_is_named_in_one_pass_and_nothing_that_follows_from_one() {
     ] {
         assert!(found.iter().any(|m| m.starts_with(part)), "{part} in {text}");
     }
-    // What the store has under the path as somebody typed it is this document's; what another has is not.
+    // What the store has under another name is not this document's, also where its path ends so.
     let goes = |source: &str| {
         let found = said(&reading.beside(&there, source, &standing));
         found.iter().any(|m| m.starts_with("kinds.total.schedule: schedule `zzz` waits for it"))
     };
-    assert!(goes("/srv/reg.toml") && !goes("/srv/other.toml"));
+    assert!(goes("reg.toml") && !goes("/srv/reg.toml") && !goes("/srv/other.toml"));
     // Of a table that cannot be read nobody knows what it has.
     for text in ["queues = 7\n[kinds.k]\nqueue = \"q\"\n", "[queue.q]\n[kinds.k]\nqueue = \"q\"\n"] {
         assert_eq!(Reading::of(text, Format::Toml).alone().len(), 1, "{text}");
@@ -377,6 +377,20 @@ fn a_document_by_itself_is_bounded_as_in_a_store() {
     assert_eq!(found.last().unwrap(), "and 200 more");
 }
 
+/// What a schedule waits for may have been erased with its tenant: who leaves it as it was is not told of that.
+#[test]
+fn what_was_gone_before_is_not_missed() {
+    let text = "[queues.q]\nweigth = 2\n[kinds.k]\nqueue = \"q\"\nschedule = { every = \"1h\", after = [\"erased\"] }\n";
+    let (reading, there) = (Reading::of(text, Format::Toml), parse("[queues.q]\n"));
+    let name = |text: &str| crate::ids::ScheduleName::new(text).unwrap();
+    let (k, erased) = (name("k"), [name("erased")]);
+    for (after, mistakes) in [(&erased[..], 1), (&[][..], 2)] {
+        let standing = [Standing { name: &k, after, document: Some("reg.toml") }];
+        let found = said(&reading.beside(&there, "reg.toml", &standing));
+        assert_eq!(found.len(), mistakes, "{found:?}");
+    }
+}
+
 #[test]
 fn what_a_document_drops_is_not_counted_with_what_it_has() {
     let most = (0..crate::alerts::MAX_WATCHED_KINDS).fold("[queues.q]\n".to_owned(), |text, n| {
@@ -385,7 +399,7 @@ fn what_a_document_drops_is_not_counted_with_what_it_has() {
     let mut there = parse(&most);
     let text = "[queues.q]\nweigth = 2\n[kinds.new]\nqueue = \"q\"\nalerts = [\"failed\"]\n";
     let reading = Reading::of(text, Format::Toml);
-    for (owner, mistakes) in [("/srv/reg.toml", 1), ("reg.toml", 1), ("/srv/other/reg.toml", 2)] {
+    for (owner, mistakes) in [("/srv/reg.toml", 1), ("reg.toml", 2), ("/srv/other/reg.toml", 2)] {
         there.kinds.values_mut().for_each(|kind| kind.document = Some(owner.to_owned()));
         let found = said(&reading.beside(&there, "/srv/reg.toml", &[]));
         assert_eq!(found.len(), mistakes, "{owner}: {found:?}");

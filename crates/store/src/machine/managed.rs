@@ -80,10 +80,14 @@ impl<R: Rows> Machine<R> {
     /// What they wait for, with everything that will be there.
     fn misordered(&self, wanted: &Document, changes: &Changes) -> Vec<Problem> {
         let gone: BTreeSet<&ScheduleName> = changes.retire.iter().map(|(name, _)| name).collect();
+        let changed: BTreeSet<&ScheduleName> = changes.put.iter().map(|(name, _)| name).collect();
         let there = self.memory.timetable.all().map(|(_, s)| s);
-        let there = there.filter(|s| s.state.retired.is_none() && !gone.contains(&s.name));
-        let there = there.map(|s| (&s.name, s.spec.settings.after.as_slice())).collect();
-        // Also those that are as they were: what they wait for may be gone.
+        let there: Vec<&Scheduled> =
+            there.filter(|s| s.state.retired.is_none() && !gone.contains(&s.name)).collect();
+        let same = there.iter().filter(|s| s.state.managed && !changed.contains(&s.name));
+        let same = same.map(|s| &s.name).collect();
+        let there = there.iter().map(|s| (&s.name, s.spec.settings.after.as_slice())).collect();
+        // Also those that are as they were: what they wait for may go.
         let put: BTreeMap<ScheduleName, Vec<ScheduleName>> = wanted
             .kinds
             .iter()
@@ -92,7 +96,7 @@ impl<R: Rows> Machine<R> {
             })
             .collect();
         let put = put.iter().map(|(name, after)| (name, after.as_slice())).collect();
-        Order { there, put, gone }.faults(false)
+        Order { there, put, same, gone }.faults(false)
     }
 
     /// Puts schedules in force, changes and retires them.

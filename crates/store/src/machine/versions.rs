@@ -197,8 +197,8 @@ fn hide(change: &mut Difference, there: &Document, wanted: &Document) {
 }
 
 /// The kinds of a document are its own. One that it had and no longer names stays, because jobs may name it, but it no longer runs
-/// by itself, and nothing watches it. Whatever the document was known as before: what it names or drops has its name of today from
-/// then on.
+/// by itself, and nothing watches it. What it names has its name of today from then on, whatever it was known as before; what it does
+/// not name of that stays, because it may be another's today.
 fn own(wanted: &mut Document, there: &Document, this: &Identity) {
     for (name, kind) in &mut wanted.kinds {
         if let Some(old) = there.kinds.get(name) {
@@ -212,16 +212,12 @@ fn own(wanted: &mut Document, there: &Document, this: &Identity) {
         kind.document = Some(others.unwrap_or_else(|| this.name().to_owned()));
     }
     let dropped = |(name, kind): &(&KindName, &KindSettings)| {
-        kind.document.as_deref().is_some_and(|owner| this.was(owner))
+        kind.document.as_deref().is_some_and(|owner| this.is(owner))
             && !wanted.kinds.contains_key(*name)
             && (kind.schedule.is_some() || !kind.alerts.is_empty())
     };
     let idle = |(name, kind): (&KindName, &KindSettings)| {
-        let document = Some(this.name().to_owned());
-        (
-            name.clone(),
-            KindSettings { schedule: None, alerts: KindAlerts::default(), document, ..kind.clone() },
-        )
+        (name.clone(), KindSettings { schedule: None, alerts: KindAlerts::default(), ..kind.clone() })
     };
     let dropped: Vec<_> = there.kinds.iter().filter(dropped).map(idle).collect();
     wanted.kinds.extend(dropped);

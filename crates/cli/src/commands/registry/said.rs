@@ -110,7 +110,7 @@ fn left(applied: &Applied, this: Option<&Identity>) -> String {
         let quoted = toml::Value::from(owner);
         let _ = write!(
             text,
-            "\nIf this document was known as {owner} before, `document = {quoted}` at its top says so."
+            "\nIf this document was known as {owner} before, `document = {quoted}` at its top says so, and ends what it no longer has."
         );
     }
     text
@@ -118,14 +118,16 @@ fn left(applied: &Applied, this: Option<&Identity>) -> String {
 
 /// The document that has what was left alone, if that is another one.
 fn others<'l>(left: &'l Left, this: Option<&Identity>) -> Option<&'l str> {
-    left.document.as_deref().filter(|owner| this.is_none_or(|this| !this.was(owner)))
+    left.document.as_deref().filter(|owner| this.is_none_or(|this| !this.is(owner)))
 }
 
-/// Whether a document may have been known by this name before: it is no path of another file, and can be written.
+/// Whether a document may have been known by this name before: it is no path of another file, not what anybody may come from, and can
+/// be written.
 fn may_have_been(this: &Identity, owner: &str) -> bool {
-    let file = |path: &str| Path::new(path).file_name().map(ToOwned::to_owned);
-    let may = !owner.starts_with('/') || file(owner) == file(this.source());
-    may && clean(owner) == owner
+    let path = Path::new(owner);
+    let is_file = owner.contains('/') || path.extension().is_some_and(|e| e == "toml" || e == "json");
+    let is_another = is_file && path.file_name() != Path::new(this.source()).file_name();
+    !is_another && !matches!(owner, "-" | "api") && clean(owner) == owner
 }
 
 fn shown(value: &Value) -> String {
