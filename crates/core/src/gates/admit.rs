@@ -12,7 +12,7 @@ use super::partition::{Lease, NONE, Partition, Place};
 use super::pool::Ahead;
 use super::quota::Usage;
 use super::reply::{Admission, Admitted, Because, Never, Refused, Wait};
-use super::scope::{GateState, Scope};
+use super::scope::GateState;
 use super::units::{Micros, Points};
 use super::{MAX_SCOPES, Part};
 
@@ -190,24 +190,29 @@ impl Partition {
         let mut refused = None;
         for (number, gates) in p.set.by_scope() {
             let Some(scope) = self.scopes.get_mut(p.ids[number]) else { continue };
+            let here = Here {
+                ahead: p.ahead[number],
+                cool_until: scope.cool_until,
+                live: scope.live,
+                waiting: scope.line.len(),
+            };
             for (i, gate) in gates {
                 let rule = gate.rule(&scope.key);
                 let state = &mut scope.gates[gate.at];
-                state.advance(rule, p.t);
                 if refused.is_some() || !p.set.enabled(i) {
-                    continue;
-                }
-                if let Some(never) = never(state, rule, p.call) {
-                    refused = Some((i, never));
+                    state.advance(rule, p.t);
                     continue;
                 }
                 let ordered = ordered_open(&self.orders, &gate.name);
-                let said = if ordered > p.t {
-                    Some((Because::BreakerOpen, ordered))
-                } else {
-                    check(p, scope, number, &scope.gates[gate.at], rule)
+                let (because, retry_at) = match ask(p, here, state, rule) {
+                    Said::Never(never) => {
+                        refused = Some((i, never));
+                        continue;
+                    }
+                    _ if ordered > p.t => (Because::BreakerOpen, ordered),
+                    Said::Passes => continue,
+                    Said::Waits(because, retry_at) => (because, retry_at),
                 };
-                let Some((because, retry_at)) = said else { continue };
                 let found =
                     found.get_or_insert(Refusals { gate: i, because, retry_at, scopes: [0; MAX_SCOPES] });
                 if retry_at > found.retry_at {
@@ -403,59 +408,91 @@ fn ordered_open(orders: &[(Arc<str>, Micros)], gate: &str) -> Micros {
     orders.iter().find(|(name, _)| **name == *gate).map_or(0, |(_, until)| *until)
 }
 
-/// Whether a gate will never let this call pass.
-#[inline]
-fn never(state: &GateState, rule: &Rule, call: &Call) -> Option<Never> {
-    let (cost, capacity) = match (state, rule) {
-        (GateState::Smooth(_), Rule::Smooth(r)) => (units(r.unit, call), r.burst),
-        (GateState::Window(_), Rule::Window(r)) => (units(r.unit, call), r.max),
-        (GateState::Level(level), Rule::Level(r)) => {
-            (call.cost.0, level.never(r, call.cost.0).unwrap_or(i64::MAX))
-        }
-        (GateState::Quota(_), Rule::Quota(r)) => (call.cost.0, r.cost.map_or(i64::MAX, |w| w.max)),
-        _ => return None,
-    };
-    (cost > capacity).then_some(Never::CostAboveCapacity { cost, capacity })
+/// What the gates of a scope are told of its key.
+#[derive(Clone, Copy)]
+struct Here {
+    ahead: Ahead,
+    cool_until: Micros,
+    live: u32,
+    waiting: u32,
 }
 
 /// What one gate says.
-#[inline]
-fn check(
-    passage: &Passage<'_>,
-    scope: &Scope,
-    number: usize,
-    state: &GateState,
-    rule: &Rule,
-) -> Option<(Because, Micros)> {
-    let (call, ahead, t) = (passage.call, passage.ahead[number], passage.t);
-    if scope.cool_until > t && rule.is_rate() {
-        return Some((Because::CoolingDown, scope.cool_until));
+enum Said {
+    Passes,
+    Waits(Because, Micros),
+    Never(Never),
+}
+
+impl Said {
+    #[inline]
+    fn of(wait: Option<(Because, Micros)>) -> Self {
+        wait.map_or(Self::Passes, |(because, at)| Self::Waits(because, at))
     }
+
+    /// A gate of a rate: its capacity comes first, then what the provider said.
+    #[inline]
+    fn of_rate(
+        cost: i64,
+        capacity: i64,
+        cooling: Option<Micros>,
+        check: impl FnOnce() -> Option<(Because, Micros)>,
+    ) -> Self {
+        if cost > capacity {
+            return Self::Never(Never::CostAboveCapacity { cost, capacity });
+        }
+        match cooling {
+            Some(until) => Self::Waits(Because::CoolingDown, until),
+            None => Self::of(check()),
+        }
+    }
+}
+
+/// Lets time pass for one gate, and asks it.
+#[inline]
+fn ask(passage: &Passage<'_>, here: Here, state: &mut GateState, rule: &Rule) -> Said {
+    let (call, ahead, t) = (passage.call, here.ahead, passage.t);
+    let cooling = (here.cool_until > t).then_some(here.cool_until);
     match (state, rule) {
         (GateState::Smooth(g), Rule::Smooth(r)) => {
+            g.advance(r, t);
             let own = units(r.unit, call);
-            g.check(r, own, units_ahead(r.unit, ahead))
+            Said::of_rate(own, r.burst, cooling, || g.check(r, own, units_ahead(r.unit, ahead)))
         }
         (GateState::Window(g), Rule::Window(r)) => {
+            g.advance(r, t);
             let own = units(r.unit, call);
-            let at = g.check(r, t, own, units_ahead(r.unit, ahead))?;
-            Some((g.because(r, own), at))
+            Said::of_rate(own, r.max, cooling, || {
+                let at = g.check(r, t, own, units_ahead(r.unit, ahead))?;
+                Some((g.because(r, own), at))
+            })
         }
-        (GateState::Level(g), Rule::Level(_)) => g.check(call.cost.0, (ahead.cost, ahead.likely)),
-        (GateState::Pool(g), Rule::Pool(r)) => g.check(r, t, usize::from(passage.level), ahead),
+        (GateState::Level(g), Rule::Level(r)) => {
+            g.advance(r, t);
+            let (cost, ahead) = (call.cost.0, (ahead.cost, ahead.likely));
+            let capacity = g.never(r, cost).unwrap_or(i64::MAX);
+            Said::of_rate(cost, capacity, cooling, || g.check(cost, ahead))
+        }
+        (GateState::Pool(g), Rule::Pool(r)) => {
+            g.advance(t);
+            Said::of(g.check(r, t, usize::from(passage.level), ahead))
+        }
         (GateState::Breaker(g), Rule::Breaker(r)) => {
-            g.check(r, t, Asker { process: call.process, live: scope.live, ahead: ahead.count })
+            let asker = Asker { process: call.process, live: here.live, ahead: ahead.count };
+            Said::of(g.check(r, t, asker))
         }
         (GateState::Quota(g), Rule::Quota(r)) => {
+            g.advance(r, t);
             let usage = Usage {
-                live: scope.live,
-                waiting: scope.line.len(),
+                live: here.live,
+                waiting: here.waiting,
                 ahead: ahead.count,
                 cost: call.cost.0,
                 cost_ahead: (ahead.cost, ahead.likely),
             };
-            g.check(r, t, usage)
+            let capacity = r.cost.map_or(i64::MAX, |w| w.max);
+            Said::of_rate(call.cost.0, capacity, None, || g.check(r, t, usage))
         }
-        _ => None,
+        _ => Said::Passes,
     }
 }
