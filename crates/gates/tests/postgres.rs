@@ -56,7 +56,7 @@ async fn compare_all<B: Backend + 'static>(backend: Arc<B>, count: u64) {
 async fn histories_give_the_same_replies_as_in_process() {
     let db = Fixture::new().await;
     let backend = Arc::new(db.connect(PgGatesOptions::new().connections(8)).await);
-    tokio::time::timeout(PATIENCE, compare_all(backend, count("TIDEGATE_HISTORIES", 100))).await.unwrap();
+    tokio::time::timeout(PATIENCE, compare_all(backend, count("TIDEGATE_GATES_SEEDS", 100))).await.unwrap();
     db.end().await;
 }
 
@@ -65,7 +65,7 @@ async fn two_backends_in_turn_give_the_same_replies_as_one() {
     let db = Fixture::new().await;
     let options = || PgGatesOptions::new().connections(6);
     let backend = Arc::new(Alternating::new(db.connect(options()).await, db.connect(options()).await));
-    let histories = count("TIDEGATE_HISTORIES", 100).div_ceil(4);
+    let histories = count("TIDEGATE_GATES_SEEDS", 100).div_ceil(4);
     tokio::time::timeout(PATIENCE, compare_all(backend.clone(), histories)).await.unwrap();
     assert!(backend.turns_taken() > 100 * histories, "both were used");
     db.end().await;
