@@ -259,6 +259,7 @@ macro_rules! suite {
                 a_documents_schedule_is_in_force_and_changed_by_it_alone,
                 a_dropped_schedule_is_retired_and_comes_back_with_its_ledger,
                 a_kind_that_its_document_drops_no_longer_runs_by_itself,
+                a_kind_that_its_document_drops_is_not_enqueued_by_events,
                 a_document_is_the_one_that_it_says_it_is,
                 a_document_that_gets_a_name_keeps_what_it_had,
                 a_document_takes_what_it_had_under_its_path_as_it_was_typed,

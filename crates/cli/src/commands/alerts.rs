@@ -246,9 +246,9 @@ async fn silence(new: NewSilence, config: &Config, output: &Output) -> Result<()
     } else {
         let data = data::existing(config).await?;
         let by = new.by.clone().unwrap_or_default();
-        let silence = alerts::silence(&*data.store, new, by, parse::now()).await?;
+        let silence = alerts::silence(&*data.store, &settings(config)?, new, by, parse::now()).await;
         data.close().await?;
-        silence
+        silence?
     };
     output.answer(&silence, || format!("Silenced. {}", sentence(&silence)))
 }

@@ -141,7 +141,7 @@ async fn set(args: &SetArgs, config: &Config, output: &Output) -> Result<()> {
 fn described(name: &KindName, settings: &KindSettings) -> Failure {
     let document = settings.document.as_deref().unwrap_or("the registry's document");
     Failure::new(codes::KIND_MANAGED, format!("kind {name} is described by {document}: change it there")).hint(
-        format!("`tidegate registry show {name}` prints it as it is; change the document and apply it with `tidegate registry apply FILE`"),
+        format!("`tidegate registry show {name}` prints it as it is; change the document and apply it with `tidegate registry apply FILE` (one that the document no longer names is written there again)"),
     )
 }
 

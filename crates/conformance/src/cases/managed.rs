@@ -154,6 +154,26 @@ pub async fn a_kind_that_its_document_drops_no_longer_runs_by_itself(w: &mut Wor
     assert!(w.store().delete_schedule(name("nightly"), w.now).await.expect("it is somebody's own"));
 }
 
+/// A document that no longer names a kind, or a version without it, ends what events enqueue of it.
+pub async fn a_kind_that_its_document_drops_is_not_enqueued_by_events(w: &mut World) {
+    const LISTENING: &str = "[queues.q]\n[kinds.k2]\nqueue = \"q\"\non = [\"paid\"]\n";
+    let listens = async |w: &World| {
+        let kinds = w.store().kinds().await.expect("it is answered");
+        kinds.iter().any(|kind| kind.name.as_str() == "k2" && !kind.settings.on.is_empty())
+    };
+    let before = apply(w, "[queues.q2]\n").await.version.expect("there is a version");
+    let version = apply(w, LISTENING).await.version.expect("there is a new version");
+    assert!(listens(w).await);
+    let applied = apply(w, "[queues.q]\n").await;
+    let said: Vec<_> = applied.changes.iter().map(|d| (d.change, d.what.as_str(), d.name.as_str())).collect();
+    assert_eq!(said, [(Change::Change, "kind", "k2")]);
+    assert!(!listens(w).await);
+    roll_back(w, version).await;
+    assert!(listens(w).await);
+    roll_back(w, before).await;
+    assert!(!listens(w).await);
+}
+
 /// A document that says which one it is, is that one wherever it comes from; without, where it comes from says so.
 pub async fn a_document_is_the_one_that_it_says_it_is(w: &mut World) {
     let named = |text: &str| format!("document = \"nights\"\n{text}");

@@ -22,7 +22,9 @@ pub use self::condition::Condition;
 pub use self::evaluate::{Book, Evaluated, Incident, Phase, Telling, What, evaluate};
 pub use self::kinds::{KindAlerts, in_force};
 pub use self::message::{Filled, fill};
-pub use self::readings::{READINGS, ReadingName, Readings, Scope, Target, known, table as readings_table};
+pub use self::readings::{
+    READINGS, ReadingName, Readings, Scope, Target, is_target, known, table as readings_table,
+};
 pub use self::rule::{Rule, RulePatch, check_all, merged};
 pub use self::shipped::{shipped, table};
 use crate::time::Timestamp;

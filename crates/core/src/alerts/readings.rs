@@ -61,6 +61,13 @@ impl Target {
     }
 }
 
+/// Whether a text names a target, as [`Target`] is written.
+pub fn is_target(text: &str) -> bool {
+    let (scope, name) = text.split_once(':').unwrap_or((text, ""));
+    let named = [Scope::Queue, Scope::Kind, Scope::Domain].map(Scope::name);
+    text == Scope::System.name() || (named.contains(&scope) && !name.is_empty())
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.scope {

@@ -16,10 +16,11 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate_core::alerts::{Incident, MAX_SILENCE_MS, Phase, Severity, Silence, Telling, What};
+use tidegate_core::alerts::{Incident, MAX_SILENCE_MS, Phase, Severity, Silence, Telling, What, is_target};
 use tidegate_core::codes;
 use tidegate_core::ids::{JobId, KindName, QueueName};
 use tidegate_core::job::{OnConflict, OnDead, Unique, UniqueScope};
+use tidegate_core::near::is_slip;
 use tidegate_core::payload::Payload;
 use tidegate_core::registry::KindSettings;
 use tidegate_core::retry::{Backoff, Jitter, RetryPolicy};
@@ -104,7 +105,13 @@ pub async fn list_silences(store: &dyn Store, now: Timestamp) -> Result<Vec<Sile
 }
 
 /// Begins a silence. `by` is who asks.
-pub async fn silence(store: &dyn Store, new: NewSilence, by: String, now: Timestamp) -> Result<SilenceView> {
+pub async fn silence(
+    store: &dyn Store,
+    settings: &AlertSettings,
+    new: NewSilence,
+    by: String,
+    now: Timestamp,
+) -> Result<SilenceView> {
     let refuse = |why: &str| Error::new(codes::INVALID_REQUEST, why.to_owned());
     let for_ms = i64::try_from(new.for_ms).unwrap_or(i64::MAX);
     if !(1..=MAX_SILENCE_MS).contains(&for_ms) {
@@ -116,6 +123,19 @@ pub async fn silence(store: &dyn Store, new: NewSilence, by: String, now: Timest
     }
     if new.why.trim().is_empty() || new.why.len() > limits::MAX_NOTE_BYTES {
         return Err(refuse("say why, in at most 1,024 bytes"));
+    }
+    if let Some(target) = new.target.as_deref().filter(|target| !is_target(target)) {
+        return Err(refuse(&format!(
+            "{target:?} is no target: it is queue:NAME, kind:NAME, domain:NAME or system"
+        )));
+    }
+    if let Some(rule) = &new.rule {
+        // Another process may judge by rules of its own: only what looks like a slip is refused.
+        let rules = settings.in_force(&store.kinds().await?);
+        let unknown = rules.iter().all(|known| known.id != *rule);
+        if let Some(meant) = rules.iter().find(|known| unknown && is_slip(rule, &known.id)) {
+            return Err(refuse(&format!("there is no rule {rule:?}; did you mean {:?}?", meant.id)));
+        }
     }
     let silence =
         Silence { rule: new.rule, target: new.target, until: now.plus_ms(for_ms), by, why: new.why };

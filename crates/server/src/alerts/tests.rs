@@ -336,7 +336,8 @@ async fn a_silence_is_kept_and_can_be_ended() {
         by: None,
     };
     let store = world.post.store.clone();
-    let silenced = silence(&*store, new.clone(), "ada".into(), world.post.now()).await.unwrap();
+    let settings = &world.post.settings;
+    let silenced = silence(&*store, settings, new.clone(), "ada".into(), world.post.now()).await.unwrap();
     for _ in 0..3 {
         world.tick(&bad, TICK).await;
     }
@@ -349,9 +350,20 @@ async fn a_silence_is_kept_and_can_be_ended() {
     for bad in [
         NewSilence { for_ms: 0, ..new.clone() },
         NewSilence { for_ms: u64::MAX, ..new.clone() },
-        NewSilence { why: " ".into(), ..new },
+        NewSilence { why: " ".into(), ..new.clone() },
+        NewSilence { rule: Some("queue_depth_hihg".into()), ..new.clone() },
+        NewSilence { target: Some("images".into()), ..new.clone() },
+        NewSilence { target: Some("que:images".into()), ..new.clone() },
+        NewSilence { target: Some("queue:".into()), ..new.clone() },
     ] {
-        assert!(silence(&*store, bad, "ada".into(), world.post.now()).await.is_err());
+        assert!(silence(&*store, settings, bad, "ada".into(), world.post.now()).await.is_err());
+    }
+    for good in [
+        NewSilence { rule: Some("a_rule_of_another_process".into()), ..new.clone() },
+        NewSilence { target: Some("queue:images".into()), ..new.clone() },
+        NewSilence { target: Some("system".into()), ..new },
+    ] {
+        assert!(silence(&*store, settings, good, "ada".into(), world.post.now()).await.is_ok());
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) async fn silences(call: Call) -> Answer {
 pub(crate) async fn silence(call: Call) -> Answer {
     let mut new: NewSilence = call.json()?;
     let by = call.by(new.by.take());
-    ok(&call.done(alerts::silence(call.store(), new, by, call.now).await)?)
+    ok(&call.done(alerts::silence(call.store(), &call.app.alerts, new, by, call.now).await)?)
 }
 
 /// Ends a silence.

@@ -139,14 +139,7 @@ impl<R: Rows> Machine<R> {
         };
         let mut document = found.ok_or_else(missing)?;
         let later = there.kinds.iter().filter(|(name, _)| !document.kinds.contains_key(*name));
-        let idle = later.map(|(name, settings)| {
-            let mut settings = settings.clone();
-            settings.on.clear();
-            settings.schedule = None;
-            settings.alerts = KindAlerts::default();
-            (name.clone(), settings)
-        });
-        let idle: Vec<_> = idle.collect();
+        let idle: Vec<_> = later.map(idle).collect();
         document.kinds.extend(idle);
         Ok(document)
     }
@@ -196,8 +189,14 @@ fn hide(change: &mut Difference, there: &Document, wanted: &Document) {
     }
 }
 
+/// A kind that no document describes: neither schedules nor events enqueue it, and nothing watches it.
+fn idle((name, kind): (&KindName, &KindSettings)) -> (KindName, KindSettings) {
+    let (on, alerts) = (vec![], KindAlerts::default());
+    (name.clone(), KindSettings { on, schedule: None, alerts, ..kind.clone() })
+}
+
 /// The kinds of a document are its own. One that it had and no longer names stays, because jobs may name it, but it no longer runs
-/// by itself, and nothing watches it. What it names has its name of today from then on, whatever it was known as before; what it does
+/// by itself or at events, and nothing watches it. What it names has its name of today from then on, whatever it was known as before; what it does
 /// not name of that stays, because it may be another's today.
 fn own(wanted: &mut Document, there: &Document, this: &Identity) {
     for (name, kind) in &mut wanted.kinds {
@@ -214,10 +213,7 @@ fn own(wanted: &mut Document, there: &Document, this: &Identity) {
     let dropped = |(name, kind): &(&KindName, &KindSettings)| {
         kind.document.as_deref().is_some_and(|owner| this.is(owner))
             && !wanted.kinds.contains_key(*name)
-            && (kind.schedule.is_some() || !kind.alerts.is_empty())
-    };
-    let idle = |(name, kind): (&KindName, &KindSettings)| {
-        (name.clone(), KindSettings { schedule: None, alerts: KindAlerts::default(), ..kind.clone() })
+            && (kind.schedule.is_some() || !kind.alerts.is_empty() || !kind.on.is_empty())
     };
     let dropped: Vec<_> = there.kinds.iter().filter(dropped).map(idle).collect();
     wanted.kinds.extend(dropped);
