@@ -389,17 +389,13 @@ impl Session {
 
     /// Looks twice, as long apart as anybody may stand still: one that copies slowly has gone on meanwhile.
     fn end_who_stands_still(&mut self) -> Result<bool> {
-        let (mut seen, mut read): (Option<i32>, Option<i64>) = (None, None);
-        for _ in 0..2 {
-            let rows = self.ask(Sql::HeadFree, &[&seen, &read])?;
-            let Some(row) = rows.first() else { return Ok(false) };
-            if row.try_get(2).or_store()? {
-                return Ok(true);
-            }
-            (seen, read) = (row.try_get(0).or_store()?, row.try_get(1).or_store()?);
-            std::thread::sleep(self.options.idle_in_transaction);
-        }
-        Ok(false)
+        let (nobody, nothing): (Option<i32>, Option<i64>) = (None, None);
+        let found = self.ask(Sql::HeadFree, &[&nobody, &nothing])?;
+        let Some(row) = found.first() else { return Ok(false) };
+        let (holder, sent): (i32, i64) = (row.try_get(0).or_store()?, row.try_get(1).or_store()?);
+        std::thread::sleep(self.options.idle_in_transaction);
+        let found = self.ask(Sql::HeadFree, &[&holder, &sent])?;
+        found.first().map_or(Ok(false), |row| row.try_get(2).or_store())
     }
 
     fn try_begin(&mut self, kind: Kind, tries: u32) -> Result<(), Behind> {
