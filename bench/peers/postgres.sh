@@ -110,11 +110,11 @@ measure_on_postgres() {
     server_sql "drop database tidegate_filled with (force)"
   fi
 
-  # Six times as many: to get four processes going and to end them is in the time, and short turns vary by more than is compared.
+  # Three times as many, and five turns each: to get four processes going and to end them is in the time, and short turns vary by more than is compared.
   for ((round = 1; round <= repeat; round++)); do
-    say "Tidegate, $((jobs * 6)) jobs, 1 process and 4, round $round of $repeat"
+    say "Tidegate, $((jobs * 3)) jobs, 1 process and 4, round $round of $repeat"
     fresh_database tidegate_processes
-    run_tidegate "$tmp/processes-$round.json" --store "$url" --jobs "$((jobs * 6))" --processes 4
+    run_tidegate "$tmp/processes-$round.json" --store "$url" --jobs "$((jobs * 3))" --processes 4
     report+=(--processes "$tmp/processes-$round.json")
     server_sql "drop database tidegate_processes with (force)"
   done

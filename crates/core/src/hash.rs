@@ -4,10 +4,12 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
+/// Makes the hashers of such maps.
+pub type QuickState = BuildHasherDefault<KeyHasher>;
 /// A map by a short key.
-pub type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
+pub type KeyMap<K, V> = HashMap<K, V, QuickState>;
 /// A set of short keys.
-pub type KeySet<K> = HashSet<K, BuildHasherDefault<KeyHasher>>;
+pub type KeySet<K> = HashSet<K, QuickState>;
 
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 

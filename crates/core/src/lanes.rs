@@ -30,6 +30,7 @@ pub use self::claims::{Appetite, Picked, SuspectPick, SuspectRoom};
 pub use self::explain::{Glance, Shares};
 use self::parks::scopes_of;
 pub use self::window::Window;
+use crate::hash::KeyMap;
 use crate::ids::{ConnectorName, GroupKey, QueueName, Seq};
 use crate::job::{Park, ParkScope, Priority};
 use crate::leases::KindId;
@@ -131,6 +132,7 @@ impl Queue {
 #[derive(Debug)]
 struct Lane {
     key: LaneKey,
+    group: GroupNo,
     ready: BTreeMap<Seq, Timestamp>,
     /// Age of a head that an older job, back from a retry or a snooze, has moved to the second place: the lane must not
     /// grow young by it.
@@ -153,10 +155,55 @@ struct Suspect {
     exclusive: bool,
 }
 
+/// Number of a group of a queue, for as long as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct GroupNo(u64);
+
 #[derive(Debug, Default)]
 struct Group {
     running: u32,
     lanes: BTreeSet<LaneId>,
+}
+
+/// Groups by a number that their lanes know: every job that starts or ends needs its group.
+#[derive(Debug, Default)]
+struct Groups {
+    numbers: HashMap<(QueueId, GroupKey), GroupNo>,
+    by_number: KeyMap<GroupNo, Group>,
+    last: u64,
+}
+
+impl Groups {
+    /// Adds a lane to its group.
+    fn join(&mut self, key: &LaneKey, lane: LaneId) -> GroupNo {
+        let next = GroupNo(self.last + 1);
+        let number = *self.numbers.entry((key.queue, key.group.clone())).or_insert(next);
+        self.last = self.last.max(number.0);
+        self.by_number.entry(number).or_default().lanes.insert(lane);
+        number
+    }
+
+    /// Takes a lane out of its group, which is gone with its last one unless something of it runs.
+    fn leave(&mut self, key: &LaneKey, number: GroupNo, lane: LaneId) {
+        let Some(group) = self.by_number.get_mut(&number) else { return };
+        group.lanes.remove(&lane);
+        if group.lanes.is_empty() && group.running == 0 {
+            self.by_number.remove(&number);
+            self.numbers.remove(&(key.queue, key.group.clone()));
+        }
+    }
+
+    fn get(&self, number: GroupNo) -> Option<&Group> {
+        self.by_number.get(&number)
+    }
+
+    fn get_mut(&mut self, number: GroupNo) -> Option<&mut Group> {
+        self.by_number.get_mut(&number)
+    }
+
+    fn find(&self, queue: QueueId, group: &GroupKey) -> Option<&Group> {
+        self.get(*self.numbers.get(&(queue, group.clone()))?)
+    }
 }
 
 /// Whether a suspect must be alone in its process.
@@ -166,11 +213,11 @@ pub struct Exclusive(pub bool);
 /// The scheduler.
 #[derive(Debug, Default)]
 pub struct Lanes {
-    queues: HashMap<QueueId, Queue>,
+    queues: KeyMap<QueueId, Queue>,
     queue_ids: HashMap<QueueName, QueueId>,
-    lanes: HashMap<LaneId, Lane>,
+    lanes: KeyMap<LaneId, Lane>,
     lane_ids: HashMap<LaneKey, LaneId>,
-    groups: HashMap<(QueueId, GroupKey), Group>,
+    groups: Groups,
     lanes_of_group: HashMap<GroupKey, BTreeSet<LaneId>>,
     lanes_of_connector: HashMap<ConnectorName, BTreeSet<LaneId>>,
     parks: BTreeMap<(ParkScope, String), Park>,
@@ -256,7 +303,7 @@ impl Lanes {
     pub fn add_lane(&mut self, id: LaneId, key: LaneKey) {
         let parks = |scope: ParkScope| self.closed_on(&scope) + self.parks_on(scope).count();
         let parks = scopes_of(&key).into_iter().map(parks).sum::<usize>();
-        self.groups.entry((key.queue, key.group.clone())).or_default().lanes.insert(id);
+        let group = self.groups.join(&key, id);
         self.lanes_of_group.entry(key.group.clone()).or_default().insert(id);
         if let Some(c) = &key.connector {
             self.lanes_of_connector.entry(c.clone()).or_default().insert(id);
@@ -264,6 +311,7 @@ impl Lanes {
         self.lane_ids.insert(key.clone(), id);
         let lane = Lane {
             key,
+            group,
             ready: BTreeMap::new(),
             passed_head: None,
             suspects: BTreeMap::new(),
@@ -284,13 +332,7 @@ impl Lanes {
             self.ageing.remove(&(at, id));
         }
         self.lane_ids.remove(&lane.key);
-        let group_key = (lane.key.queue, lane.key.group.clone());
-        if let Some(group) = self.groups.get_mut(&group_key) {
-            group.lanes.remove(&id);
-            if group.lanes.is_empty() && group.running == 0 {
-                self.groups.remove(&group_key);
-            }
-        }
+        self.groups.leave(&lane.key, lane.group, id);
         prune_index(&mut self.lanes_of_group, &lane.key.group, id);
         if let Some(c) = &lane.key.connector {
             prune_index(&mut self.lanes_of_connector, c, id);
@@ -393,14 +435,14 @@ impl Lanes {
     }
 
     fn shift_running(&mut self, lane: LaneId, up: bool, now: Timestamp) -> Option<QueueId> {
-        let key = &self.lanes.get(&lane)?.key;
+        let Lane { key, group, .. } = self.lanes.get(&lane)?;
         let shift = |n: &mut u32| *n = if up { *n + 1 } else { n.saturating_sub(1) };
         let queue_id = key.queue;
         let queue = self.queues.get_mut(&queue_id)?;
         shift(&mut queue.running);
         self.caps.shift(key.kind, 1, up);
         let limit = group_limit(&queue.settings, &key.group);
-        let group = self.groups.get_mut(&(queue_id, key.group.clone()))?;
+        let group = self.groups.get_mut(*group)?;
         let was = group.running;
         shift(&mut group.running);
         if limit.is_some_and(|limit| (was >= limit) != (group.running >= limit)) {
@@ -462,7 +504,7 @@ impl Lanes {
     fn refresh(&mut self, id: LaneId, now: Timestamp) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(queue) = self.queues.get_mut(&lane.key.queue) else { return };
-        let group = self.groups.get(&(lane.key.queue, lane.key.group.clone()));
+        let group = self.groups.get(lane.group);
         let full = group_limit(&queue.settings, &lane.key.group)
             .is_some_and(|limit| group.is_some_and(|g| g.running >= limit));
         let open = lane.parks == 0 && !full;

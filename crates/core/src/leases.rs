@@ -1,6 +1,6 @@
 //! Leases in memory: who runs what, until when. A lease covers a batch; fencing is per (lease, job).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -34,8 +34,8 @@ pub struct Lease {
     pub length_ms: i64,
     /// Whether it holds one suspect, and whether that one must be alone in its process.
     pub lone: Option<Exclusive>,
-    /// Jobs still held.
-    pub jobs: BTreeSet<Seq>,
+    /// Jobs granted, in order. Those that are off it since are not taken out; see [`Leases::held`].
+    pub jobs: Vec<Seq>,
 }
 
 /// A running job.
@@ -59,6 +59,13 @@ pub struct Running {
     pub cancel_requested: bool,
 }
 
+/// A lease, and how many of its jobs are still held.
+#[derive(Debug)]
+struct Live {
+    lease: Lease,
+    left: usize,
+}
+
 #[derive(Debug, Default)]
 struct Process {
     leases: u32,
@@ -69,27 +76,35 @@ struct Process {
 /// All live leases.
 #[derive(Debug, Default)]
 pub struct Leases {
-    by_id: KeyMap<LeaseId, Lease>,
+    by_id: KeyMap<LeaseId, Live>,
     by_expiry: BTreeSet<(Timestamp, LeaseId)>,
-    running: BTreeMap<Seq, Running>,
+    running: KeyMap<Seq, Running>,
     processes: KeyMap<ProcessId, Process>,
 }
 
 impl Leases {
-    /// Adds a lease with what it holds.
-    pub fn add(&mut self, lease: Lease, running: impl IntoIterator<Item = (Seq, Running)>) {
+    /// Adds a lease with what it holds: each of its jobs.
+    pub fn add(&mut self, mut lease: Lease, running: impl IntoIterator<Item = (Seq, Running)>) {
+        lease.jobs.sort_unstable();
+        debug_assert!(lease.jobs.is_sorted_by(|a, b| a < b), "a lease holds a job once");
         self.by_expiry.insert((lease.until, lease.id));
         let process = self.processes.entry(lease.process).or_default();
         process.leases += 1;
         process.lone += u32::from(lease.lone.is_some());
         process.exclusive += u32::from(lease.lone == Some(Exclusive(true)));
         self.running.extend(running);
-        self.by_id.insert(lease.id, lease);
+        let left = lease.jobs.len();
+        self.by_id.insert(lease.id, Live { lease, left });
     }
 
     /// The lease with this number.
     pub fn get(&self, id: LeaseId) -> Option<&Lease> {
-        self.by_id.get(&id)
+        self.by_id.get(&id).map(|live| &live.lease)
+    }
+
+    /// The jobs that a lease still holds, in order.
+    pub fn held<'a>(&'a self, lease: &'a Lease) -> impl Iterator<Item = Seq> + 'a {
+        lease.jobs.iter().copied().filter(|seq| self.holds(lease.id, *seq))
     }
 
     /// The running job, if it runs.
@@ -97,7 +112,7 @@ impl Leases {
         self.running.get(&seq)
     }
 
-    /// Every running job.
+    /// Every running job, in any order.
     pub fn all_running(&self) -> impl Iterator<Item = (Seq, &Running)> {
         self.running.iter().map(|(s, r)| (*s, r))
     }
@@ -109,7 +124,7 @@ impl Leases {
 
     /// Every lease.
     pub fn all(&self) -> impl Iterator<Item = &Lease> {
-        self.by_id.values()
+        self.by_id.values().map(|live| &live.lease)
     }
 
     /// Whether this lease holds this job: the fence.
@@ -126,17 +141,17 @@ impl Leases {
     /// Takes a job off its lease, which is gone with its last one. The second part is since when the lease held it.
     pub fn release(&mut self, seq: Seq) -> Option<(Running, Timestamp)> {
         let running = self.running.remove(&seq)?;
-        let lease = self.by_id.get_mut(&running.lease)?;
-        lease.jobs.remove(&seq);
-        let since = lease.since;
-        if lease.jobs.is_empty() {
+        let live = self.by_id.get_mut(&running.lease)?;
+        live.left -= 1;
+        let (since, left) = (live.lease.since, live.left);
+        if left == 0 {
             self.drop_lease(running.lease);
         }
         Some((running, since))
     }
 
     fn drop_lease(&mut self, id: LeaseId) {
-        let Some(lease) = self.by_id.remove(&id) else { return };
+        let Some(Live { lease, .. }) = self.by_id.remove(&id) else { return };
         self.by_expiry.remove(&(lease.until, id));
         if let Some(p) = self.processes.get_mut(&lease.process) {
             p.leases -= 1;
@@ -150,31 +165,32 @@ impl Leases {
 
     /// When a lease would end if it were extended now; `None` if it is gone.
     pub fn extended(&self, id: LeaseId, now: Timestamp) -> Option<Timestamp> {
-        let lease = self.by_id.get(&id)?;
+        let lease = self.get(id)?;
         Some(lease.until.max(now.plus_ms(lease.length_ms)))
     }
 
     /// Moves the end of a lease. False if it is gone.
     #[must_use]
     pub fn set_end(&mut self, id: LeaseId, until: Timestamp) -> bool {
-        let Some(lease) = self.by_id.get_mut(&id) else { return false };
+        let Some(Live { lease, .. }) = self.by_id.get_mut(&id) else { return false };
         self.by_expiry.remove(&(lease.until, id));
         lease.until = until;
         self.by_expiry.insert((until, id));
         true
     }
 
-    /// Leases that have expired by `now`, with what they still hold: the first, and then as many as hold no more than
-    /// `most` jobs together.
-    pub fn expired(&self, now: Timestamp, most: usize) -> Vec<Lease> {
+    /// Leases that have expired by `now`, the first, and then as many as hold no more than `most` jobs together: the jobs that
+    /// each still holds, and whether it holds one suspect.
+    pub fn expired(&self, now: Timestamp, most: usize) -> Vec<(Vec<Seq>, Option<Exclusive>)> {
         let due = self.by_expiry.iter().take_while(|(until, _)| *until <= now);
         let mut jobs = 0;
-        let room = |lease: &&Lease| {
+        let room = |live: &&Live| {
             let first = jobs == 0;
-            jobs += lease.jobs.len();
+            jobs += live.left;
             first || jobs <= most
         };
-        due.filter_map(|(_, id)| self.by_id.get(id)).take_while(room).cloned().collect()
+        let live = due.filter_map(|(_, id)| self.by_id.get(id)).take_while(room);
+        live.map(|Live { lease, .. }| (self.held(lease).collect(), lease.lone)).collect()
     }
 
     /// When the next lease expires.
@@ -200,6 +216,6 @@ impl Leases {
     /// for as long as the clock jumped. The leases whose end has to move, and where to.
     pub fn beyond(&self, now: Timestamp) -> Vec<(LeaseId, Timestamp)> {
         let end = |lease: &Lease| now.plus_ms(lease.length_ms);
-        self.by_id.values().filter(|l| l.until > end(l)).map(|l| (l.id, end(l))).collect()
+        self.all().filter(|l| l.until > end(l)).map(|l| (l.id, end(l))).collect()
     }
 }

@@ -6,6 +6,7 @@
 mod noticeboard;
 mod operations;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -13,8 +14,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use tidegate_core::gates::{
-    Admission, Call, Compiled, Freed, GateSet, Holder, KeyHasher, Kind, Micros, Outcome, Partition, Permit,
-    Renewal, Settled, Start, Target,
+    Admission, Call, Compiled, DomainName, Freed, GateSet, Holder, KeyHasher, Kind, Micros, Outcome,
+    Partition, Permit, Renewal, Settled, Start, Target,
 };
 
 use crate::operations::{Change, Switch};
@@ -31,7 +32,7 @@ type Map<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
 /// Gates of one process.
 #[derive(Debug)]
 pub struct InProcess {
-    domains: RwLock<Map<Box<str>, Domain>>,
+    domains: RwLock<Map<DomainName, Domain>>,
     turns: Turns,
     started: Instant,
     /// Wall clock when it started: readings of two runs can be compared.
@@ -113,23 +114,24 @@ impl InProcess {
     pub(crate) fn configure_at(&self, now: Micros, domain: &str, set: GateSet) -> Result<(), GatesError> {
         let set = Compiled::new(set)?;
         let mut domains = self.domains.write().unwrap_or_else(PoisonError::into_inner);
-        match domains.get_mut(domain) {
-            None => {
-                domains.insert(domain.into(), Domain::new(set));
+        match domains.entry(DomainName::new(domain)) {
+            Entry::Vacant(free) => {
+                free.insert(Domain::new(set));
                 Ok(())
             }
-            Some(known) => known.reconfigure(domain, set, now),
+            Entry::Occupied(mut known) => known.get_mut().reconfigure(domain, set, now),
         }
     }
 
     /// As [`Gates::admit`].
     pub fn admit_now(&self, now: Option<Micros>, call: &Call) -> Result<Admission, GatesError> {
         let now = now.unwrap_or_else(|| self.clock());
-        let reply = self.at(&call.target, |set, state| state.admit(set, now, call), now)?;
-        if let Admission::Admitted(admitted) = &reply {
-            self.turns.wake(&admitted.woken);
+        // Not taken out of its result in between: to copy it takes as long as to ask a gate.
+        let reply = self.at(&call.target, |set, state| state.admit(set, now, call), now);
+        if let Ok(Admission::Admitted(admitted)) = &reply {
+            self.wake(&admitted.woken);
         }
-        Ok(reply)
+        reply
     }
 
     /// As [`Gates::settle`].
@@ -140,9 +142,11 @@ impl InProcess {
         outcome: &Outcome,
     ) -> Result<Settled, GatesError> {
         let now = now.unwrap_or_else(|| self.clock());
-        let reply = self.at(&permit.target, |set, state| state.settle(set, now, permit, outcome), now)?;
-        self.turns.wake(&reply.woken);
-        Ok(reply)
+        let reply = self.at(&permit.target, |set, state| state.settle(set, now, permit, outcome), now);
+        if let Ok(settled) = &reply {
+            self.wake(&settled.woken);
+        }
+        reply
     }
 
     /// As [`Gates::renew`].
@@ -188,7 +192,7 @@ impl InProcess {
     /// The state of a domain, by partition: to be kept over a restart.
     pub fn export(&self, domain: &str) -> Result<Vec<(Box<str>, Partition)>, GatesError> {
         let domains = self.read();
-        let known = domains.get(domain).ok_or_else(|| unknown(domain))?;
+        let known = domains.get(&DomainName::new(domain)).ok_or_else(|| unknown(domain))?;
         let mut all = Vec::new();
         for shard in &known.shards {
             let shard = lock(shard);
@@ -203,7 +207,7 @@ impl InProcess {
     /// Goes on with a state that was exported under the same settings.
     pub fn import(&self, domain: &str, parts: Vec<(Box<str>, Partition)>) -> Result<(), GatesError> {
         let domains = self.read();
-        let known = domains.get(domain).ok_or_else(|| unknown(domain))?;
+        let known = domains.get(&DomainName::new(domain)).ok_or_else(|| unknown(domain))?;
         known.shards.iter().for_each(|shard| lock(shard).parts.clear());
         for (key, mut part) in parts {
             // One part alone makes the key of most splits; several are hashed one by one, as targets are.
@@ -224,7 +228,14 @@ impl InProcess {
         &self.turns
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Map<Box<str>, Domain>> {
+    #[inline]
+    fn wake(&self, woken: &[Holder]) {
+        if !woken.is_empty() {
+            self.turns.wake(woken);
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Map<DomainName, Domain>> {
         self.domains.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -236,21 +247,20 @@ impl InProcess {
         now: Micros,
     ) -> Result<R, GatesError> {
         let domains = self.read();
-        let domain = domains.get(target.domain()).ok_or_else(|| unknown(target.domain()))?;
+        let domain = domains.get(target.domain_name()).ok_or_else(|| unknown(target.domain()))?;
         let shard = if domain.split == 0 { 0 } else { target.key_hash(domain.split) as usize % SHARDS };
         let mut shard = lock(&domain.shards[shard]);
         let shard = &mut *shard;
         if domain.split == 0 {
             return Ok(act(&shard.set, &mut shard.whole));
         }
-        let (set, part) = shard.part(target, now);
-        Ok(act(set, part))
+        Ok(shard.part(target, now, act))
     }
 
     /// Runs `act` on every partition of a domain.
     fn each(&self, domain: &str, mut act: impl FnMut(&Compiled, &mut Partition)) -> Result<(), GatesError> {
         let domains = self.read();
-        let known = domains.get(domain).ok_or_else(|| unknown(domain))?;
+        let known = domains.get(&DomainName::new(domain)).ok_or_else(|| unknown(domain))?;
         for shard in &known.shards {
             let shard = &mut *lock(shard);
             if known.split == 0 {
@@ -283,15 +293,23 @@ impl Shard {
         Self { set, whole, parts: Map::default(), key: String::new(), made: 0 }
     }
 
-    fn part(&mut self, target: &Target, now: Micros) -> (&Compiled, &mut Partition) {
-        self.set.partition_into(target, &mut self.key);
-        if !self.parts.contains_key(self.key.as_str()) {
-            self.made += 1;
-            self.sweep(now);
-            let new = Partition::new(&self.set, Start::Full);
-            self.parts.insert(self.key.as_str().into(), new);
+    /// Runs `act` on the partition of a target, made if it is new.
+    #[inline]
+    fn part<R>(
+        &mut self,
+        target: &Target,
+        now: Micros,
+        act: impl FnOnce(&Compiled, &mut Partition) -> R,
+    ) -> R {
+        let key = self.set.partition(target, &mut self.key);
+        if let Some(part) = self.parts.get_mut(key) {
+            return act(&self.set, part);
         }
-        (&self.set, self.parts.get_mut(self.key.as_str()).unwrap_or(&mut self.whole))
+        let key = key.into();
+        self.made += 1;
+        self.sweep(now);
+        let new = Partition::new(&self.set, Start::Full);
+        act(&self.set, self.parts.entry(key).or_insert(new))
     }
 
     /// Forgets partitions at rest, whenever as many were made as remained the last time: amortised two looks per new one.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::failure::Category;
+use tidegate_core::hash::KeyMap;
 use tidegate_core::lanes::QueueId;
 use tidegate_core::metrics::{BUCKETS_MS, MAX_SERIES, MAX_TENANTS, OTHER};
 
@@ -176,7 +177,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Book {
-    by_id: HashMap<(QueueId, KindId), Arc<Series>>,
+    by_id: KeyMap<(QueueId, KindId), Arc<Series>>,
     series: Vec<Arc<Series>>,
 }
 

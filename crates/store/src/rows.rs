@@ -252,7 +252,7 @@ impl From<&Lease> for LeaseRow {
             until: lease.until,
             length_ms: lease.length_ms,
             lone: lease.lone.map(|exclusive| exclusive.0),
-            jobs: lease.jobs.iter().copied().collect(),
+            jobs: lease.jobs.clone(),
         }
     }
 }

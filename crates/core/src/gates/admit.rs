@@ -12,7 +12,7 @@ use super::partition::{Lease, NONE, Partition, Place};
 use super::pool::Ahead;
 use super::quota::Usage;
 use super::reply::{Admission, Admitted, Because, Never, Refused, Wait};
-use super::scope::GateState;
+use super::scope::{GateState, Scope};
 use super::units::{Micros, Points};
 use super::{MAX_SCOPES, Part};
 
@@ -31,11 +31,24 @@ struct Passage<'a> {
     set: &'a Compiled,
     call: &'a Call,
     t: Micros,
-    level: u8,
     ids: [u32; MAX_SCOPES],
-    ahead: [Ahead; MAX_SCOPES],
+    stand: &'a Stand,
+}
+
+/// Where a call stands.
+struct Stand {
+    level: u8,
     arrived: Micros,
     place: Option<u32>,
+    /// Who is ahead of it, by the number of the scope; none where nobody waits.
+    ahead: Option<[Ahead; MAX_SCOPES]>,
+}
+
+impl Stand {
+    #[inline]
+    fn ahead(&self, scope: usize) -> Ahead {
+        self.ahead.as_ref().map_or(Ahead::default(), |ahead| ahead[scope])
+    }
 }
 
 fn units(unit: Unit, call: &Call) -> i64 {
@@ -73,14 +86,34 @@ impl Partition {
             return self.refuse(set, t, call, None, Never::Deadline);
         }
         let ids = self.resolve(set, &call.target, t);
-        let passage = self.passage(set, call, t, ids);
+        let stand = if self.places.len() == 0 {
+            let arrived = self.arrival(set, call, t);
+            Stand { level: set.level(call.priority), arrived, place: None, ahead: None }
+        } else {
+            self.stand_of(set, call, t, &ids)
+        };
+        let passage = Passage { set, call, t, ids, stand: &stand };
+        if self.passes(&passage) {
+            debug_assert!(
+                self.would_pass(&passage),
+                "the short question and the long one have the same answer"
+            );
+            self.commit(&passage, touched)
+        } else {
+            self.ask_why(&passage, touched)
+        }
+    }
+
+    /// The same for a call that does not simply pass: found out gate by gate, with reasons and times.
+    #[inline(never)]
+    fn ask_why(&mut self, p: &Passage<'_>, touched: Vec<u32>) -> Admission {
         let mut refusals = None;
-        if let Some((gate, never)) = self.judge(&passage, &mut refusals) {
-            return self.refuse(set, t, call, Some(gate), never);
+        if let Some((gate, never)) = self.judge(p, &mut refusals) {
+            return self.refuse(p.set, p.t, p.call, Some(gate), never);
         }
         match refusals {
-            None => self.commit(&passage, touched),
-            Some(refusals) => self.keep_place(&passage, &refusals),
+            None => self.commit(p, touched),
+            Some(refusals) => self.keep_place(p, &refusals),
         }
     }
 
@@ -132,28 +165,11 @@ impl Partition {
         Admission::Refused(Refused { gate, because })
     }
 
-    #[inline]
-    fn passage<'a>(
-        &self,
-        set: &'a Compiled,
-        call: &'a Call,
-        t: Micros,
-        ids: [u32; MAX_SCOPES],
-    ) -> Passage<'a> {
+    /// Where the call stands beside those who wait.
+    #[inline(never)]
+    fn stand_of(&self, set: &Compiled, call: &Call, t: Micros, ids: &[u32; MAX_SCOPES]) -> Stand {
         let level = set.level(call.priority);
         let mut ahead = [Ahead::default(); MAX_SCOPES];
-        if self.places.len() == 0 {
-            return Passage {
-                set,
-                call,
-                t,
-                level,
-                ids,
-                ahead,
-                arrived: self.arrival(set, call, t),
-                place: None,
-            };
-        }
         let place = self.index.places.get(&call.holder).copied();
         let kept = place.and_then(|at| self.places.get(at));
         let arrived = kept.map_or_else(|| self.arrival(set, call, t), |p| p.arrived);
@@ -176,7 +192,7 @@ impl Partition {
                 _ => scope.line.ahead_of_new(how, newcomer),
             };
         }
-        Passage { set, call, t, level: newcomer.level, ids, ahead, arrived, place }
+        Stand { level: newcomer.level, arrived, place, ahead: Some(ahead) }
     }
 
     fn arrival(&self, set: &Compiled, call: &Call, t: Micros) -> Micros {
@@ -184,21 +200,34 @@ impl Partition {
         since.unwrap_or(t)
     }
 
-    /// Lets time pass for every gate, and asks it; nothing is spent. The first gate that will never let this call pass, if any.
+    /// Lets time pass for the gates, and asks whether the call passes them all, as it nearly always does. False also where that
+    /// is not so simple.
     #[inline]
+    fn passes(&mut self, p: &Passage<'_>) -> bool {
+        if p.set.disabled != 0 || self.orders.iter().any(|(_, until)| *until > p.t) {
+            return false;
+        }
+        p.set.by_scope().all(|(number, gates)| {
+            let Some(scope) = self.scopes.get_mut(p.ids[number]) else { return true };
+            let here = Here::of(scope, p.stand.ahead(number));
+            scope.states(gates).all(|(_, rule, state)| let_through(p, here, state, rule))
+        })
+    }
+
+    /// What the long question says, without a look at the short one.
+    fn would_pass(&mut self, p: &Passage<'_>) -> bool {
+        let mut refusals = None;
+        self.judge(p, &mut refusals).is_none() && refusals.is_none()
+    }
+
+    /// Lets time pass for every gate, and asks it; nothing is spent. The first gate that will never let this call pass, if any.
     fn judge(&mut self, p: &Passage<'_>, found: &mut Option<Refusals>) -> Option<(usize, Never)> {
         let mut refused = None;
         for (number, gates) in p.set.by_scope() {
             let Some(scope) = self.scopes.get_mut(p.ids[number]) else { continue };
-            let here = Here {
-                ahead: p.ahead[number],
-                cool_until: scope.cool_until,
-                live: scope.live,
-                waiting: scope.line.len(),
-            };
-            for (i, gate) in gates {
-                let rule = gate.rule(&scope.key);
-                let state = &mut scope.gates[gate.at];
+            let here = Here::of(scope, p.stand.ahead(number));
+            for (gate, rule, state) in scope.states(gates) {
+                let i = gate.number;
                 if refused.is_some() || !p.set.enabled(i) {
                     state.advance(rule, p.t);
                     continue;
@@ -227,7 +256,7 @@ impl Partition {
     fn commit(&mut self, p: &Passage<'_>, mut touched: Vec<u32>) -> Admission {
         let (set, call, t) = (p.set, p.call, p.t);
         touched.clear();
-        if let Some(place) = p.place {
+        if let Some(place) = p.stand.place {
             self.remove_place(set, t, place, true, &mut touched);
         }
         self.fence = (self.fence + 1).max(t);
@@ -241,8 +270,11 @@ impl Partition {
         for (number, gates) in set.by_scope() {
             let Some(scope) = self.scopes.get_mut(p.ids[number]) else { continue };
             let live = scope.live;
-            for (i, gate) in gates.filter(|(i, _)| set.enabled(*i)) {
-                let left = match (&mut scope.gates[gate.at], gate.rule(&scope.key)) {
+            for (gate, rule, state) in scope.states(gates) {
+                if set.disabled & gate.bit != 0 {
+                    continue;
+                }
+                let left = match (state, rule) {
                     (GateState::Smooth(g), Rule::Smooth(r)) => {
                         let units = units(r.unit, call);
                         g.spend(r, units);
@@ -260,11 +292,11 @@ impl Partition {
                         g.remaining(call.cost.0, remaining)
                     }
                     (GateState::Pool(g), Rule::Pool(r)) => {
-                        g.take(usize::from(p.level));
+                        g.take(usize::from(p.stand.level));
                         i64::from(g.free(r))
                     }
                     (GateState::Breaker(g), Rule::Breaker(r)) => {
-                        probes |= u32::from(g.pass(r, t, self.fence)) << i;
+                        probes |= if g.pass(r, t, self.fence) { gate.bit } else { 0 };
                         g.remaining(r)
                     }
                     (GateState::Quota(g), Rule::Quota(r)) => {
@@ -273,7 +305,7 @@ impl Partition {
                     }
                     _ => continue,
                 };
-                held |= 1 << i;
+                held |= gate.bit;
                 remaining = remaining.min(left);
             }
         }
@@ -282,7 +314,7 @@ impl Partition {
             holder: call.holder,
             fence: self.fence,
             ask: call.ask,
-            level: p.level,
+            level: p.stand.level,
             process: call.process,
             cost: call.cost.0,
             length: call.lease,
@@ -323,9 +355,9 @@ impl Partition {
             because: refusals.because,
             retry_at: refusals.retry_at - self.offset,
             position: None,
-            arrived: p.arrived - self.offset,
+            arrived: p.stand.arrived - self.offset,
         };
-        let at = match p.place {
+        let at = match p.stand.place {
             Some(at) if wanted => at,
             Some(at) => {
                 self.remove_place(set, t, at, false, &mut Vec::new());
@@ -361,7 +393,7 @@ impl Partition {
             place.gate = reply.gate.clone();
         }
         self.place_until(at, refusals.retry_at + set.line.grace);
-        reply.position = Some(p.ahead[binding].count + 1);
+        reply.position = Some(p.stand.ahead(binding).count + 1);
         Admission::Wait(reply)
     }
 
@@ -371,9 +403,9 @@ impl Partition {
             target: p.call.target.clone(),
             holder: p.call.holder,
             seq: self.seq,
-            level: p.level,
+            level: p.stand.level,
             cost: p.call.cost.0,
-            arrived: p.arrived,
+            arrived: p.stand.arrived,
             retry_at: p.t,
             ends: p.t,
             gate: p.set.line_name.clone(),
@@ -415,6 +447,54 @@ struct Here {
     cool_until: Micros,
     live: u32,
     waiting: u32,
+}
+
+impl Here {
+    #[inline]
+    fn of(scope: &Scope, ahead: Ahead) -> Self {
+        Self { ahead, cool_until: scope.cool_until, live: scope.live, waiting: scope.line.len() }
+    }
+
+    fn usage(self, cost: i64) -> Usage {
+        Usage {
+            live: self.live,
+            waiting: self.waiting,
+            ahead: self.ahead.count,
+            cost,
+            cost_ahead: (self.ahead.cost, self.ahead.likely),
+        }
+    }
+}
+
+/// Lets time pass for one gate, and asks whether the call simply passes: no more than `ask` says, without the reason.
+#[inline]
+fn let_through(passage: &Passage<'_>, here: Here, state: &mut GateState, rule: &Rule) -> bool {
+    let (call, ahead, t) = (passage.call, here.ahead, passage.t);
+    let cost = call.cost.0;
+    match (state, rule) {
+        (GateState::Smooth(g), Rule::Smooth(r)) => {
+            g.advance(r, t);
+            here.cool_until <= t && g.passes(r, units(r.unit, call), units_ahead(r.unit, ahead).0)
+        }
+        (GateState::Window(g), Rule::Window(r)) => {
+            g.advance(r, t);
+            here.cool_until <= t && g.passes(r, units(r.unit, call), units_ahead(r.unit, ahead).0)
+        }
+        (GateState::Level(g), Rule::Level(r)) => {
+            g.advance(r, t);
+            here.cool_until <= t && g.passes(cost, ahead.cost)
+        }
+        (GateState::Pool(g), Rule::Pool(r)) => {
+            g.advance(t);
+            g.passes(r, usize::from(passage.stand.level), ahead)
+        }
+        (GateState::Breaker(g), Rule::Breaker(_)) => g.passes(t, call.process),
+        (GateState::Quota(g), Rule::Quota(r)) => {
+            g.advance(r, t);
+            g.passes(r, here.usage(cost))
+        }
+        _ => true,
+    }
 }
 
 /// What one gate says.
@@ -475,7 +555,7 @@ fn ask(passage: &Passage<'_>, here: Here, state: &mut GateState, rule: &Rule) ->
         }
         (GateState::Pool(g), Rule::Pool(r)) => {
             g.advance(t);
-            Said::of(g.check(r, t, usize::from(passage.level), ahead))
+            Said::of(g.check(r, t, usize::from(passage.stand.level), ahead))
         }
         (GateState::Breaker(g), Rule::Breaker(r)) => {
             let asker = Asker { process: call.process, live: here.live, ahead: ahead.count };
@@ -483,15 +563,8 @@ fn ask(passage: &Passage<'_>, here: Here, state: &mut GateState, rule: &Rule) ->
         }
         (GateState::Quota(g), Rule::Quota(r)) => {
             g.advance(r, t);
-            let usage = Usage {
-                live: here.live,
-                waiting: here.waiting,
-                ahead: ahead.count,
-                cost: call.cost.0,
-                cost_ahead: (ahead.cost, ahead.likely),
-            };
             let capacity = r.cost.map_or(i64::MAX, |w| w.max);
-            Said::of_rate(call.cost.0, capacity, None, || g.check(r, t, usage))
+            Said::of_rate(call.cost.0, capacity, None, || g.check(r, t, here.usage(call.cost.0)))
         }
         _ => Said::Passes,
     }

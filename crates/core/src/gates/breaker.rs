@@ -27,6 +27,14 @@ pub(super) struct BreakerRule {
     pub ramp: Micros,
 }
 
+impl BreakerRule {
+    /// Whether this is the number of the half window.
+    #[inline]
+    fn is_half(&self, half: i64, t: Micros) -> bool {
+        (0..self.half).contains(&(t - half * self.half))
+    }
+}
+
 /// Most processes whose votes are kept.
 pub(super) const MAX_PROCESSES: usize = 64;
 /// Steps in which the load comes back.
@@ -99,6 +107,19 @@ pub(super) enum Vote {
 }
 
 impl Breaker {
+    /// Whether a call passes because nothing is wrong, neither for all nor for its process.
+    #[inline]
+    pub(super) fn passes(&self, t: Micros, process: u64) -> bool {
+        self.phase == Phase::Closed && self.stopped_alone(t, process).is_none()
+    }
+
+    /// Until when this process is stopped alone, if it is.
+    #[inline]
+    fn stopped_alone(&self, t: Micros, process: u64) -> Option<Micros> {
+        let mine = self.votes.iter().find(|v| v.process == process).map(|v| v.open_until);
+        mine.filter(|until| t < *until)
+    }
+
     /// Whether a call passes; if not, why and when.
     pub(super) fn check(&self, rule: &BreakerRule, t: Micros, who: Asker) -> Option<(Because, Micros)> {
         match self.phase {
@@ -116,8 +137,7 @@ impl Breaker {
             }
             Phase::Open { .. } | Phase::Half { .. } | Phase::Closed => {}
         }
-        let mine = self.votes.iter().find(|v| v.process == who.process).filter(|v| t < v.open_until);
-        mine.map(|v| (Because::BreakerProcess, v.open_until))
+        self.stopped_alone(t, who.process).map(|until| (Because::BreakerProcess, until))
     }
 
     /// How many of the places for probes are taken: by what is out, and by answers that this time already has where more
@@ -149,6 +169,7 @@ impl Breaker {
     }
 
     /// A call ended, or lapsed (`Neutral`). What the breaker turned to, if it did.
+    #[inline]
     pub(super) fn hear(
         &mut self,
         rule: &BreakerRule,
@@ -156,6 +177,22 @@ impl Breaker {
         from: Heard,
         vote: Vote,
     ) -> Option<BreakerState> {
+        // Nearly always: one process, and nothing is wrong.
+        if self.phase == Phase::Closed
+            && vote == Vote::Good
+            && !from.probe
+            && let [only] = &mut self.votes[..]
+            && only.process == from.process
+            && rule.is_half(only.half, t)
+        {
+            only.ok[1] += 1;
+            return None;
+        }
+        self.hear_out(rule, t, from, vote)
+    }
+
+    #[inline(never)]
+    fn hear_out(&mut self, rule: &BreakerRule, t: Micros, from: Heard, vote: Vote) -> Option<BreakerState> {
         if let Phase::Half { out, good, fence } = &mut self.phase {
             if !from.probe {
                 return None;
@@ -221,8 +258,8 @@ impl Breaker {
 
     /// Which half window it is: nearly always that of the last vote, which takes no division to see.
     fn half(&self, rule: &BreakerRule, t: Micros) -> i64 {
-        let same = |half: &i64| (0..rule.half).contains(&(t - half * rule.half));
-        self.votes.first().map(|v| v.half).filter(same).unwrap_or_else(|| t / rule.half)
+        let last = self.votes.first().map(|v| v.half);
+        last.filter(|half| rule.is_half(*half, t)).unwrap_or_else(|| t / rule.half)
     }
 
     /// Where the votes of this process are; the longest silent one makes room.

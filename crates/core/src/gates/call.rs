@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::config::Part;
 use super::units::{Micros, Points, SECOND};
-use crate::hash::KeyHasher;
+use crate::hash::{KeyHasher, hash_bytes};
 use crate::ids::{ConnectorName, InvalidName, JobId};
 
 /// Longest holder: a job's id and the number of its call, with room.
@@ -127,11 +127,44 @@ impl<'de> Deserialize<'de> for Holder {
     }
 }
 
+/// The name of a domain with its hash: every call is looked up by it, and made of it only once.
+#[derive(Debug, Clone, Eq)]
+pub struct DomainName {
+    text: Arc<str>,
+    hash: u64,
+}
+
+impl DomainName {
+    /// The name, as it is.
+    pub fn new(text: &str) -> Self {
+        Self { text: Arc::from(text), hash: hash_bytes(text.as_bytes()) }
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl PartialEq for DomainName {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Hash for DomainName {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
 /// For whom a call is. Made once and shared.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "RawTarget", try_from = "RawTarget")]
 pub struct Target {
-    domain: Arc<str>,
+    domain: DomainName,
     parts: [Box<str>; PARTS],
 }
 
@@ -157,7 +190,7 @@ struct RawTarget {
 impl From<Target> for RawTarget {
     fn from(t: Target) -> Self {
         let [connector, tenant, account, endpoint, subject] = t.parts.map(String::from);
-        Self { domain: t.domain.to_string(), connector, tenant, account, endpoint, subject }
+        Self { domain: t.domain.text.to_string(), connector, tenant, account, endpoint, subject }
     }
 }
 
@@ -182,7 +215,7 @@ impl Target {
     /// A target of this domain, without parts.
     pub fn new(domain: &str) -> Result<Self, InvalidName> {
         ConnectorName::new(domain).map_err(|e| InvalidName { what: "gate domain", ..e })?;
-        Ok(Self { domain: Arc::from(domain), parts: Default::default() })
+        Ok(Self { domain: DomainName::new(domain), parts: Default::default() })
     }
 
     /// The same target with this part; empty is none.
@@ -197,6 +230,12 @@ impl Target {
     /// The domain.
     #[inline]
     pub fn domain(&self) -> &str {
+        &self.domain.text
+    }
+
+    /// The domain, to be looked up.
+    #[inline]
+    pub fn domain_name(&self) -> &DomainName {
         &self.domain
     }
 
@@ -219,6 +258,18 @@ impl Target {
         }
     }
 
+    /// The same key; what has to be made is put into `made`. One part alone, as most keys are, is there already.
+    #[inline]
+    pub fn key<'a>(&'a self, mask: u8, made: &'a mut String) -> &'a str {
+        match self.parts.get(mask.trailing_zeros() as usize) {
+            Some(part) if mask.is_power_of_two() => part,
+            _ => {
+                self.key_into(mask, made);
+                made
+            }
+        }
+    }
+
     /// A hash of that key, without making it.
     pub fn key_hash(&self, mask: u8) -> u64 {
         let mut hasher = KeyHasher::default();
@@ -230,7 +281,7 @@ impl Target {
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.domain)?;
+        write!(f, "{}", self.domain())?;
         self.parts.iter().filter(|p| !p.is_empty()).try_for_each(|p| write!(f, "/{p}"))
     }
 }

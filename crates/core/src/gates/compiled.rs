@@ -23,6 +23,10 @@ const NO_AGEING: Micros = 1 << 40;
 pub struct Compiled {
     pub(super) set: GateSet,
     pub(super) gates: Vec<GateRule>,
+    /// The gates beside each other that have the same scope: the first, and how many.
+    runs: Vec<(usize, usize)>,
+    /// Gates that are slots or locks, a bit each.
+    pub(super) pools: u32,
     pub(super) scopes: Vec<ScopeRule>,
     pub(super) split: u8,
     pub(super) line: LineRule,
@@ -50,6 +54,9 @@ pub(super) struct LineRule {
 #[derive(Debug, Clone)]
 pub(super) struct GateRule {
     pub name: Arc<str>,
+    /// Its number in the set, and the bit that stands for it.
+    pub number: usize,
+    pub bit: u32,
     pub scope: usize,
     /// Its number among the gates of its scope.
     pub at: usize,
@@ -63,12 +70,20 @@ impl GateRule {
     pub(super) fn rule(&self, key: &str) -> &Rule {
         match &self.overrides {
             None => &self.rule,
-            Some(others) => others.get(key).unwrap_or(&self.rule),
+            Some(others) => self.rule_of_key(others, key),
         }
+    }
+
+    /// Not in line: the loops over gates would prepare a hash of the key that hardly any of them needs.
+    #[inline(never)]
+    fn rule_of_key<'a>(&'a self, others: &'a KeyMap<Box<str>, Rule>, key: &str) -> &'a Rule {
+        others.get(key).unwrap_or(&self.rule)
     }
 }
 
+/// What a gate asks for. Its kind is a byte of its own, as that of `GateState`.
 #[derive(Debug, Clone)]
+#[repr(u8)]
 pub(super) enum Rule {
     Smooth(SmoothRule),
     Window(WindowRule),
@@ -121,15 +136,13 @@ fn mask(parts: &[Part]) -> u8 {
 }
 
 impl Compiled {
-    /// The gates with their numbers, in order, those beside each other that have the same scope together: to find a key's state
-    /// takes about as long as to ask one of its gates.
+    /// The gates in order, those beside each other that have the same scope together, with the number of that scope: to find a
+    /// key's state takes about as long as to ask one of its gates.
     #[inline]
-    pub(super) fn by_scope(&self) -> impl Iterator<Item = (usize, impl Iterator<Item = (usize, &GateRule)>)> {
-        let mut next = 0;
-        self.gates.chunk_by(|a, b| a.scope == b.scope).map(move |gates| {
-            let first = next;
-            next += gates.len();
-            (gates[0].scope, (first..).zip(gates))
+    pub(super) fn by_scope(&self) -> impl Iterator<Item = (usize, &[GateRule])> {
+        self.runs.iter().map(|(first, count)| {
+            let gates = &self.gates[*first..][..*count];
+            (gates[0].scope, gates)
         })
     }
 
@@ -156,6 +169,8 @@ impl Compiled {
             let overrides = (!gate.overrides.is_empty()).then(|| Box::new(others.collect()));
             gates.push(GateRule {
                 name: Arc::from(gate.name.as_str()),
+                number: i,
+                bit: 1 << i,
                 scope,
                 at: here.gates.len(),
                 rule,
@@ -171,6 +186,10 @@ impl Compiled {
         // Endpoint classes and subjects are too many and too short-lived to split by.
         let split =
             scopes.iter().fold(mask(&[Part::Connector, Part::Tenant, Part::Account]), |m, s| m & s.mask);
+        let beside = gates.chunk_by(|a: &GateRule, b| a.scope == b.scope);
+        let runs = beside.map(|run| (run[0].number, run.len())).collect();
+        let pools = gates.iter().filter(|g| matches!(g.rule, Rule::Pool(_)));
+        let pools = pools.fold(0, |bits, gate| bits | gate.bit);
         let rules = gates
             .iter()
             .flat_map(|g: &GateRule| g.overrides.iter().flat_map(|others| others.values()).chain([&g.rule]));
@@ -178,6 +197,8 @@ impl Compiled {
         Ok(Self {
             recovery,
             gates,
+            runs,
+            pools,
             scopes,
             split,
             line,
@@ -210,6 +231,12 @@ impl Compiled {
     /// The key of the partition that this target belongs to; empty if the domain is one.
     pub fn partition_into(&self, target: &Target, key: &mut String) {
         target.key_into(self.split, key);
+    }
+
+    /// The same key; what has to be made is put into `made`.
+    #[inline]
+    pub fn partition<'a>(&self, target: &'a Target, made: &'a mut String) -> &'a str {
+        target.key(self.split, made)
     }
 
     /// Whether the domain's state is split at all.

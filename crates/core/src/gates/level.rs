@@ -118,6 +118,7 @@ impl Level {
     }
 
     /// Lets time pass. What was learned is forgotten after an hour without use.
+    #[inline]
     pub(super) fn advance(&mut self, rule: &LevelRule, t: Micros) {
         if t - self.used_at >= FORGET && self.in_flight == 0 {
             *self = Self::fresh(rule, Start::Full, t);
@@ -160,6 +161,27 @@ impl Level {
         ((rule.known || self.observed) && cost > highest).then_some(highest)
     }
 
+    /// Whether `cost` (milli points) passes after the calls ahead, which cost `ahead` at most: a cost above any size that was
+    /// seen never does.
+    #[inline]
+    pub(super) fn passes(&self, cost: i64, ahead: i64) -> bool {
+        let fits = cost * NANO <= self.capacity.min(self.highest);
+        fits && self.short(cost, ahead, self.kept_back(cost)) <= 0
+    }
+
+    /// What is kept back from a call of this cost, which can be no more than the rest of the bucket.
+    #[inline]
+    fn kept_back(&self, cost: i64) -> i64 {
+        self.margin().min(self.capacity - cost * NANO)
+    }
+
+    /// How much is missing for `cost` after calls that cost `ahead`, with this margin; none is missing if it is not positive.
+    #[inline]
+    fn short(&self, cost: i64, ahead: i64, margin: i64) -> i64 {
+        let need = (ahead + cost).min(MAX_PRODUCT / NANO) * NANO;
+        (need + margin - self.level).max(self.in_flight + need - MAX_IN_FLIGHT)
+    }
+
     /// Whether `cost` (milli points) passes after the calls ahead, which cost `ahead.0` at most and `ahead.1` about; if not,
     /// why and when.
     pub(super) fn check(&self, cost: i64, ahead: (i64, i64)) -> Option<(Because, Micros)> {
@@ -167,15 +189,11 @@ impl Level {
             let because = Because::Cut { capacity: Points(self.capacity / NANO), need: Points(cost) };
             return Some((because, self.at + CUT_RETRY));
         }
-        let margin = self.margin().min(self.capacity - cost * NANO);
-        let short = |ahead: i64| {
-            let need = (ahead + cost).min(MAX_PRODUCT / NANO) * NANO;
-            (need + margin - self.level).max(self.in_flight + need - MAX_IN_FLIGHT)
-        };
-        if short(ahead.0) <= 0 {
+        let margin = self.kept_back(cost);
+        if self.short(cost, ahead.0, margin) <= 0 {
             return None;
         }
-        let wait = ceil_div(short(ahead.1).max(0), self.rate);
+        let wait = ceil_div(self.short(cost, ahead.1, margin).max(0), self.rate);
         let because = Because::Level {
             level: Points(self.level.div_euclid(NANO)),
             capacity: Points(self.capacity / NANO),
@@ -197,11 +215,11 @@ impl Level {
 
     /// How many further calls of this cost would pass now, `most` at most.
     pub(super) fn remaining(&self, cost: i64, most: i64) -> i64 {
-        let margin = self.margin().min(self.capacity - cost * NANO);
-        fits(self.level - margin, cost.max(1) * NANO, most)
+        fits(self.level - self.kept_back(cost), cost.max(1) * NANO, most)
     }
 
     /// The call was answered, lapsed or was never sent. Returns foreign use in milli points, if any was noticed.
+    #[inline]
     pub(super) fn settle(&mut self, mark: Mark, charge: Charge, observed: Option<Observed>) -> i64 {
         let Charge { cost, actual, throttled } = charge;
         self.in_flight -= cost * NANO;
@@ -213,22 +231,33 @@ impl Level {
             // A reported level contains the refund already (G9).
             self.level = (self.level + back * NANO).min(self.capacity);
         }
-        let since = Since {
-            answered: (self.answered - mark.answered).rem_euclid(WRAP),
-            admitted: (self.admitted - mark.admitted).rem_euclid(WRAP),
-        };
+        let answered = self.answered;
         if !throttled {
             self.answered = (self.answered + cost) % WRAP;
         }
+        if observed.is_none() && !throttled {
+            return 0;
+        }
+        self.learn_from(mark, charge, observed, answered)
+    }
+
+    /// What an answer says; `answered` is what was before it.
+    #[inline(never)]
+    fn learn_from(&mut self, mark: Mark, charge: Charge, observed: Option<Observed>, answered: i64) -> i64 {
         let mut foreign = 0;
         if let Some(observed) = observed {
+            let since = Since {
+                answered: (answered - mark.answered).rem_euclid(WRAP),
+                admitted: (self.admitted - mark.admitted).rem_euclid(WRAP),
+            };
             foreign = self.observe(mark, observed, Some(since));
         }
-        if throttled {
-            self.raise_margin(self.margin() + (cost * NANO).max(self.capacity / 20), self.capacity / 2);
-            if !said {
+        if charge.throttled {
+            let cost = charge.cost * NANO;
+            self.raise_margin(self.margin() + cost.max(self.capacity / 20), self.capacity / 2);
+            if observed.and_then(|o| o.level).is_none() {
                 // It had less than the cost; nobody said how much.
-                self.level = self.level.min(cost * NANO - 1 - self.in_flight);
+                self.level = self.level.min(cost - 1 - self.in_flight);
             }
         }
         foreign

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::hash::{KeyHasher, hash_bytes};
 pub use call::{
-    Call, End, Failure, Holder, MAX_HOLDER_BYTES, Observed, Outcome, PARTS, PERMIT_LEASE, Target,
+    Call, DomainName, End, Failure, Holder, MAX_HOLDER_BYTES, Observed, Outcome, PARTS, PERMIT_LEASE, Target,
 };
 pub use check::InvalidGates;
 pub use compiled::Compiled;

@@ -214,15 +214,12 @@ impl Partition {
     }
 
     fn find_or_make(&mut self, set: &Compiled, s: usize, target: &Target, t: Micros) -> u32 {
-        let mask = set.scopes[s].mask;
-        target.key_into(mask, &mut self.index.key);
-        if let Some(at) = self.index.scopes[s].get(self.index.key.as_str()) {
+        let key = target.key(set.scopes[s].mask, &mut self.index.key);
+        if let Some(at) = self.index.scopes[s].get(key) {
             return *at;
         }
-        let key = std::mem::take(&mut self.index.key);
-        let at = self.make(set, s, &key, t);
-        self.index.key = key;
-        at
+        let key: Box<str> = key.into();
+        self.make(set, s, &key, t)
     }
 
     pub(super) fn make(&mut self, set: &Compiled, s: usize, key: &str, t: Micros) -> u32 {
@@ -269,6 +266,7 @@ impl Partition {
         }
     }
 
+    #[inline]
     pub(super) fn insert_lease(&mut self, lease: Lease) {
         let (holder, end, fence) = (lease.holder, lease.ends, lease.fence);
         let at = self.leases.insert(lease);
@@ -311,7 +309,16 @@ impl Partition {
 
     /// Clears away what has lapsed, up to a bound; whether more is due, and how many went. Scope keys that were touched
     /// are added to `touched`.
+    #[inline]
     pub(super) fn purge(&mut self, set: &Compiled, t: Micros, touched: &mut Vec<u32>) -> (bool, u32) {
+        if self.due_lease(t).is_none() && self.places.len() == 0 {
+            return (false, 0);
+        }
+        self.purge_due(set, t, touched)
+    }
+
+    #[inline(never)]
+    fn purge_due(&mut self, set: &Compiled, t: Micros, touched: &mut Vec<u32>) -> (bool, u32) {
         let (mut gone, mut more) = (0, true);
         for _ in 0..PURGE_BATCH {
             let Some(at) = self.due_lease(t) else {
@@ -374,9 +381,7 @@ impl Partition {
     }
 
     pub(super) fn holds_pool(&self, set: &Compiled, at: u32) -> bool {
-        let Some(lease) = self.leases.get(at) else { return false };
-        let mut held = set.gates.iter().enumerate().filter(|(i, _)| lease.held & (1 << i) != 0);
-        held.any(|(_, gate)| matches!(gate.rule(""), Rule::Pool(_)))
+        self.leases.get(at).is_some_and(|lease| lease.held & set.pools != 0)
     }
 
     pub(super) fn quarantine(&mut self, at: u32, until: Micros) {
@@ -396,12 +401,14 @@ impl Partition {
         if lease.quarantined {
             self.index.shut.remove(&lease.fence);
         }
-        for (number, gates) in set.by_scope() {
-            let Some(scope) = self.scopes.get_mut(lease.scopes[number]) else { continue };
-            for (_, rule) in gates.filter(|(i, _)| lease.held & (1 << i) != 0) {
-                if let GateState::Pool(pool) = &mut scope.gates[rule.at] {
-                    pool.give_back(usize::from(lease.level));
-                }
+        let mut pools = lease.held & set.pools;
+        while pools != 0 {
+            let gate = &set.gates[pools.trailing_zeros() as usize];
+            pools &= !gate.bit;
+            if let Some(scope) = self.scopes.get_mut(lease.scopes[gate.scope])
+                && let GateState::Pool(pool) = &mut scope.gates[gate.at]
+            {
+                pool.give_back(usize::from(lease.level));
             }
         }
         for id in &lease.scopes[..set.scopes.len()] {
@@ -485,11 +492,16 @@ impl Partition {
     }
 
     /// Who should ask now, of those that wait for these scope keys: as many as could fit, at most `most` in all.
+    #[inline]
     pub(super) fn wake(&self, set: &Compiled, touched: &mut Vec<u32>, most: usize) -> Vec<Holder> {
-        let mut woken = Vec::new();
         if touched.is_empty() || self.places.len() == 0 {
-            return woken;
+            return Vec::new();
         }
+        self.first_in_line(set, touched, most)
+    }
+
+    fn first_in_line(&self, set: &Compiled, touched: &mut Vec<u32>, most: usize) -> Vec<Holder> {
+        let mut woken = Vec::new();
         touched.sort_unstable();
         touched.dedup();
         // In an order that does not depend on how keys are numbered here.

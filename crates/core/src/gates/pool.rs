@@ -87,6 +87,21 @@ impl Pool {
         self.limit(rule).saturating_sub(self.used)
     }
 
+    /// Whether a call of this level passes after the calls ahead.
+    #[inline]
+    pub(super) fn passes(&self, rule: &PoolRule, level: usize, ahead: Ahead) -> bool {
+        let limit = self.limit(rule);
+        let kept = if rule.reserved == [0; MAX_LEVELS] { 0 } else { self.kept(rule, level) };
+        let common = self.used + kept + ahead.count < limit;
+        common || (self.used < limit && self.by_level[level] + ahead.own_level < rule.reserved[level])
+    }
+
+    /// Free slots that are kept for other levels.
+    fn kept(&self, rule: &PoolRule, level: usize) -> u32 {
+        let others = (0..MAX_LEVELS).filter(|l| *l != level);
+        others.map(|l| rule.reserved[l].saturating_sub(self.by_level[l])).sum()
+    }
+
     pub(super) fn check(
         &self,
         rule: &PoolRule,
@@ -94,16 +109,10 @@ impl Pool {
         level: usize,
         ahead: Ahead,
     ) -> Option<(Because, Micros)> {
-        let limit = self.limit(rule);
-        let kept: u32 = (0..MAX_LEVELS)
-            .filter(|l| *l != level)
-            .map(|l| rule.reserved[l].saturating_sub(self.by_level[l]))
-            .sum();
-        let common = self.used + kept + ahead.count < limit;
-        let own = self.used < limit && self.by_level[level] + ahead.own_level < rule.reserved[level];
-        if common || own {
+        if self.passes(rule, level, ahead) {
             return None;
         }
+        let limit = self.limit(rule);
         let because = if rule.lock { Because::Locked } else { Because::Slots { used: self.used, limit } };
         let turns = i64::from(ahead.count / limit.max(1)) + 1;
         Some((because, t + (rule.poll * turns).min(MAX_POLL)))
@@ -135,8 +144,12 @@ impl Pool {
     }
 
     /// A call went well while the pool was used: the limit before and after, if it moved.
+    #[inline]
     pub(super) fn went_well(&mut self, rule: &PoolRule, t: Micros) -> Option<(u32, u32)> {
-        let a = rule.adaptive?;
+        self.use_well(rule, rule.adaptive?, t)
+    }
+
+    fn use_well(&mut self, rule: &PoolRule, a: AdaptiveRule, t: Micros) -> Option<(u32, u32)> {
         let before = self.limit(rule);
         if u64::from(self.used) * 4 < u64::from(before) * 3 {
             return None;

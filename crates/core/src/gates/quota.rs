@@ -66,6 +66,17 @@ impl Quota {
         }
     }
 
+    #[inline]
+    pub(super) fn passes(&self, rule: &QuotaRule, usage: Usage) -> bool {
+        rule.slots.is_none_or(|max| usage.live + usage.ahead < max)
+            && match (&self.window, &rule.cost) {
+                (Some(window), Some(rule)) => {
+                    usage.cost <= rule.max && window.passes(rule, usage.cost, usage.cost_ahead.0)
+                }
+                _ => true,
+            }
+    }
+
     pub(super) fn check(&self, rule: &QuotaRule, t: Micros, usage: Usage) -> Option<(Because, Micros)> {
         if let Some(max) = rule.slots
             && usage.live + usage.ahead >= max

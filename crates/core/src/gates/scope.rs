@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Start;
 use super::breaker::Breaker;
-use super::compiled::{Compiled, Rule};
+use super::compiled::{Compiled, GateRule, Rule};
 use super::level::Level;
 use super::line::Line;
 use super::pool::Pool;
@@ -13,8 +13,9 @@ use super::smooth::Smooth;
 use super::units::Micros;
 use super::window::Window;
 
-/// The state of one gate and key.
+/// The state of one gate and key. Its kind is a byte of its own: to tell it from a value that another kind cannot have takes longer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[repr(u8)]
 pub(super) enum GateState {
     Smooth(Smooth),
     Window(Window),
@@ -100,6 +101,17 @@ impl Scope {
             gates: gates.map(|g| GateState::fresh(set.gates[*g].rule(key), start, t)).collect(),
             line: Line::default(),
         }
+    }
+
+    /// The state of gates that are beside each other, with their rules.
+    #[inline]
+    pub(super) fn states<'a>(
+        &'a mut self,
+        gates: &'a [GateRule],
+    ) -> impl Iterator<Item = (&'a GateRule, &'a Rule, &'a mut GateState)> {
+        let first = gates.first().map_or(0, |gate| gate.at);
+        let (key, states) = (&*self.key, &mut self.gates[first..]);
+        gates.iter().zip(states).map(move |(gate, state)| (gate, gate.rule(key), state))
     }
 
     /// Whether nothing would change if it were forgotten.

@@ -1,8 +1,10 @@
 //! The end of a call: what it held is given back, and what its answer says is learned.
 
+use std::sync::Arc;
+
 use super::breaker::{Heard, Vote};
 use super::call::{End, Failure, Holder, Outcome};
-use super::compiled::{Compiled, Rule};
+use super::compiled::{Compiled, GateRule, Rule};
 use super::level::Charge;
 use super::partition::{NONE, Partition};
 use super::reply::{Change, Freed, LeaseEnd, Permit, Renewal, Settled};
@@ -15,27 +17,29 @@ const COOL_DOWN: Micros = SECOND;
 /// Longest time a provider is believed (J8).
 const MAX_COOL_DOWN: Micros = 24 * 3_600 * SECOND;
 
+/// Whether nobody knows if the provider is still at it.
+fn is_unknown(end: End) -> bool {
+    matches!(end, End::Abandoned | End::Failed(Failure::TimedOut))
+}
+
+/// Adds a change of this gate. Not in line: most calls change nothing.
+#[cold]
+#[inline(never)]
+fn note(changes: &mut Vec<Change>, gate: &GateRule, change: impl FnOnce(Arc<str>) -> Change) {
+    changes.push(change(gate.name.clone()));
+}
+
 impl Partition {
     /// Ends the call of this permit. Doing it twice changes nothing.
     pub fn settle(&mut self, set: &Compiled, now: Micros, permit: &Permit, outcome: &Outcome) -> Settled {
         let t = self.clock(now);
         let mut touched = Vec::new();
         self.purge(set, t, &mut touched);
-        let mut changes = Vec::new();
-        let Some((at, quarantined)) = self.take_held(permit, t) else {
-            self.late_report(set, t, permit, outcome);
-            let woken = self.wake(set, &mut touched, MAX_WOKEN);
-            return Settled { state: LeaseEnd::Gone, woken, changes };
+        let Some(at) = self.take_held(permit, t) else {
+            return self.settle_late(set, t, permit, outcome, touched);
         };
-        let unknown_end = matches!(outcome.end, End::Abandoned | End::Failed(Failure::TimedOut));
-        if quarantined {
-            let state = if unknown_end { LeaseEnd::Gone } else { LeaseEnd::Released };
-            if !unknown_end {
-                self.give_back(set, at, &mut touched);
-            }
-            let woken = self.wake(set, &mut touched, MAX_WOKEN);
-            return Settled { state, woken, changes };
-        }
+        let unknown_end = is_unknown(outcome.end);
+        let mut changes = Vec::new();
         self.learn(set, t, at, outcome, &mut changes);
         let state = if unknown_end && set.quarantine > 0 && self.holds_pool(set, at) {
             let until = t + set.quarantine;
@@ -48,15 +52,39 @@ impl Partition {
         Settled { state, woken: self.wake(set, &mut touched, MAX_WOKEN), changes }
     }
 
-    /// The same as `held_by`; a lease that is found is no longer found by its holder.
-    fn take_held(&mut self, permit: &Permit, t: Micros) -> Option<(u32, bool)> {
-        if let Some(at) = self.index.leases.remove(&permit.holder) {
-            if self.leases.get(at).is_some_and(|l| l.fence == permit.fence && l.ends > t) {
-                return Some((at, false));
+    /// The same where the lease is in quarantine, or gone.
+    #[inline(never)]
+    fn settle_late(
+        &mut self,
+        set: &Compiled,
+        t: Micros,
+        permit: &Permit,
+        outcome: &Outcome,
+        mut touched: Vec<u32>,
+    ) -> Settled {
+        let state = match self.shut_by(permit, t) {
+            Some((at, _)) if !is_unknown(outcome.end) => {
+                self.give_back(set, at, &mut touched);
+                LeaseEnd::Released
             }
-            self.index.leases.insert(permit.holder, at);
+            Some(_) => LeaseEnd::Gone,
+            None => {
+                self.late_report(set, t, permit, outcome);
+                LeaseEnd::Gone
+            }
+        };
+        let woken = self.wake(set, &mut touched, MAX_WOKEN);
+        Settled { state, woken, changes: Vec::new() }
+    }
+
+    /// The lease of this permit, unless it is in quarantine; it is no longer found by its holder.
+    fn take_held(&mut self, permit: &Permit, t: Micros) -> Option<u32> {
+        let at = self.index.leases.remove(&permit.holder)?;
+        if self.leases.get(at).is_some_and(|l| l.fence == permit.fence && l.ends > t) {
+            return Some(at);
         }
-        self.shut_by(permit, t)
+        self.index.leases.insert(permit.holder, at);
+        None
     }
 
     /// The lease of this permit, and whether it is in quarantine.
@@ -94,21 +122,23 @@ impl Partition {
         };
         for (number, gates) in set.by_scope() {
             let Some(scope) = self.scopes.get_mut(lease.scopes[number]) else { continue };
-            for (i, rule) in gates.filter(|(i, _)| lease.held & (1 << i) != 0) {
-                let name = &rule.name;
-                match (&mut scope.gates[rule.at], rule.rule(&scope.key)) {
+            for (gate, rule, state) in scope.states(gates) {
+                if lease.held & gate.bit == 0 {
+                    continue;
+                }
+                match (state, rule) {
                     (GateState::Level(level), Rule::Level(r)) => {
                         level.advance(r, t);
                         let cost = level.settle(lease.mark, charge, outcome.observed);
                         if cost > 0 {
-                            changes.push(Change::ForeignUse { gate: name.clone(), cost: Points(cost) });
+                            note(changes, gate, |gate| Change::ForeignUse { gate, cost: Points(cost) });
                         }
                     }
                     (GateState::Breaker(breaker), Rule::Breaker(r)) => {
-                        let probe = lease.probes & (1 << i) != 0;
+                        let probe = lease.probes & gate.bit != 0;
                         let from = Heard { process: lease.process, fence: lease.fence, probe };
                         if let Some(to) = breaker.hear(r, t, from, vote) {
-                            changes.push(Change::Breaker { gate: name.clone(), to });
+                            note(changes, gate, |gate| Change::Breaker { gate, to });
                         }
                     }
                     (GateState::Pool(pool), Rule::Pool(r)) => {
@@ -119,15 +149,16 @@ impl Partition {
                             End::Failed(_) | End::Abandoned | End::Unused => None,
                         };
                         if let Some((from, to)) = moved {
-                            changes.push(Change::Limit { gate: name.clone(), from, to, refused: throttled });
+                            let refused = throttled;
+                            note(changes, gate, |gate| Change::Limit { gate, from, to, refused });
                         }
                     }
                     _ => {}
                 }
             }
         }
-        let ids = lease.scopes;
         if let End::Throttled { retry_after } = outcome.end {
+            let ids = lease.scopes;
             let said = outcome.observed.and_then(|o| o.level).is_some();
             let pause = match retry_after {
                 Some(after) => after.clamp(0, MAX_COOL_DOWN),
@@ -139,6 +170,7 @@ impl Partition {
     }
 
     /// Closes the scope of the narrowest rate gate of the call until then.
+    #[inline(never)]
     fn cool_down(&mut self, set: &Compiled, ids: &[u32; MAX_SCOPES], until: Micros) {
         let mut narrowest: Option<(u32, usize)> = None;
         for (_, gate) in set.gates.iter().enumerate().filter(|(i, _)| set.enabled(*i)) {

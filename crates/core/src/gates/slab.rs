@@ -16,6 +16,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
+    #[inline]
     pub(super) fn insert(&mut self, item: T) -> u32 {
         if let Some(at) = self.free.pop() {
             self.items[at as usize] = Some(item);

@@ -40,16 +40,23 @@ impl Smooth {
         new
     }
 
+    #[inline]
     pub(super) fn advance(&mut self, rule: &SmoothRule, t: Micros) {
         // What cannot be represented is more than any level.
         self.level = (self.level - (t - self.at).saturating_mul(rule.rate)).max(0);
         self.at = t;
     }
 
+    /// Whether `own` units pass after at most `ahead` of the calls ahead, as far as it can be seen without a division: a burst can
+    /// be counted, whatever is not more than that, too.
+    #[inline]
+    pub(super) fn passes(&self, rule: &SmoothRule, own: i64, ahead: i64) -> bool {
+        own + ahead <= rule.burst && self.level + (own + ahead - rule.burst) * rule.every <= 0
+    }
+
     /// Whether `own` units pass after those of the calls ahead, `ahead.0` at most and `ahead.1` about; if not, why and when.
     pub(super) fn check(&self, rule: &SmoothRule, own: i64, ahead: (i64, i64)) -> Option<(Because, Micros)> {
-        // The usual case without a division: a burst can be counted, whatever is not more than that, too.
-        if own + ahead.0 <= rule.burst && self.level + (own + ahead.0 - rule.burst) * rule.every <= 0 {
+        if self.passes(rule, own, ahead.0) {
             return None;
         }
         let over = |ahead: i64| {

@@ -82,9 +82,15 @@ impl Window {
         self.total
     }
 
+    /// Whether `own` units pass after at most `ahead` of the calls ahead.
+    #[inline]
+    pub(super) fn passes(&self, rule: &WindowRule, own: i64, ahead: i64) -> bool {
+        self.total + own + ahead <= rule.max
+    }
+
     /// Whether `own` units pass after those of the calls ahead, `ahead.0` at most and `ahead.1` about; if not, when.
     pub(super) fn check(&self, rule: &WindowRule, t: Micros, own: i64, ahead: (i64, i64)) -> Option<Micros> {
-        if self.total + own + ahead.0 <= rule.max {
+        if self.passes(rule, own, ahead.0) {
             return None;
         }
         let need = (own + ahead.1).max(1);

@@ -3,9 +3,10 @@
 //! Jobs of a kind with a limit have lanes of their own, and those lanes a set of their own in each queue. Whether the kind is
 //! full is asked when a claim looks at the set: a place taken or freed costs the same for one group as for ten thousand.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::LaneId;
+use crate::hash::KeyMap;
 use crate::ids::Seq;
 use crate::leases::KindId;
 
@@ -104,7 +105,7 @@ struct Cap {
 
 /// Limits of kinds.
 #[derive(Debug, Default)]
-pub(super) struct Caps(HashMap<KindId, Cap>);
+pub(super) struct Caps(KeyMap<KindId, Cap>);
 
 impl Caps {
     /// Sets or lifts a limit.

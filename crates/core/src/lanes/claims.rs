@@ -161,7 +161,7 @@ impl Lanes {
         let quantum = self.quantum(lane_id);
         let Some(lane) = self.lanes.get_mut(&lane_id) else { return 0 };
         let group_free = group_limit(&queue.settings, &lane.key.group).map_or(u32::MAX, |limit| {
-            let group = self.groups.get(&(queue_id, lane.key.group.clone()));
+            let group = self.groups.get(lane.group);
             limit.saturating_sub(group.map_or(0, |g| g.running))
         });
         let kind_free = lane.key.kind.map_or(u32::MAX, |kind| self.caps.free(kind));
@@ -189,7 +189,7 @@ impl Lanes {
     fn serve(&mut self, lane_id: LaneId, k: u32, now: Timestamp) {
         let Some(lane) = self.lanes.get_mut(&lane_id) else { return };
         let Some(queue) = self.queues.get_mut(&lane.key.queue) else { return };
-        let Some(group) = self.groups.get_mut(&(lane.key.queue, lane.key.group.clone())) else { return };
+        let Some(group) = self.groups.get_mut(lane.group) else { return };
         lane.passed_head = None;
         let base = usize::from(lane.key.priority.level() - 1);
         // Elsewhere the lane may not have aged yet, after a rebuild: then it is served where it stands.

@@ -111,7 +111,7 @@ impl Lanes {
     pub fn group_load(&self, lane: LaneId) -> Option<(u32, u32)> {
         let key = self.lane_key(lane)?;
         let limit = group_limit(&self.queues.get(&key.queue)?.settings, &key.group)?;
-        Some((self.groups.get(&(key.queue, key.group.clone()))?.running, limit))
+        Some((self.groups.find(key.queue, &key.group)?.running, limit))
     }
 
     /// Running jobs and limit of the lane's kind, if it has a limit.
@@ -121,7 +121,7 @@ impl Lanes {
 
     /// Running jobs of a group in a queue.
     pub fn group_running(&self, queue: QueueId, group: &GroupKey) -> u32 {
-        self.groups.get(&(queue, group.clone())).map_or(0, |g| g.running)
+        self.groups.find(queue, group).map_or(0, |g| g.running)
     }
 
     /// Ready jobs that are served before this one: (of better level in the queue, in its own lane). Counts at most

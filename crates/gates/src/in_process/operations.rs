@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use tidegate_core::gates::{
-    BreakerOrder, GateSet, Holder, HolderView, Micros, PartitionView, ScopeView, WaiterView,
+    BreakerOrder, DomainName, GateSet, Holder, HolderView, Micros, PartitionView, ScopeView, WaiterView,
 };
 
 use super::{CHANGES_KEPT, InProcess, Records, lock, unknown};
@@ -16,7 +16,7 @@ impl InProcess {
     /// Reads or changes the records of a domain.
     fn records<R>(&self, domain: &str, act: impl FnOnce(&mut Records) -> R) -> Result<R, GatesError> {
         let domains = self.read();
-        let known = domains.get(domain).ok_or_else(|| unknown(domain))?;
+        let known = domains.get(&DomainName::new(domain)).ok_or_else(|| unknown(domain))?;
         let mut records = lock(&known.records);
         Ok(act(&mut records))
     }
@@ -34,7 +34,7 @@ impl InProcess {
     fn knows(&self, domain: &str, gate: &str) -> Result<(), GatesError> {
         let mut found = false;
         let domains = self.read();
-        let known = domains.get(domain).ok_or_else(|| unknown(domain))?;
+        let known = domains.get(&DomainName::new(domain)).ok_or_else(|| unknown(domain))?;
         if let Some(shard) = known.shards.first() {
             found = lock(shard).set.set().gates.iter().any(|g| g.name == gate);
         }
@@ -65,7 +65,7 @@ impl InProcess {
         let off: Vec<Switch> =
             self.records(domain, |records| records.switches.values().cloned().collect())?;
         let domains = self.read();
-        let known = domains.get(domain).ok_or_else(|| unknown(domain))?;
+        let known = domains.get(&DomainName::new(domain)).ok_or_else(|| unknown(domain))?;
         for shard in &known.shards {
             lock(shard).set.disable(off.iter().map(|s| s.gate.as_str()));
         }
@@ -174,7 +174,7 @@ impl GateOperations for InProcess {
         }
         let names: Vec<String> = {
             let domains = self.read();
-            let known = domains.get(domain).ok_or_else(|| unknown(domain))?;
+            let known = domains.get(&DomainName::new(domain)).ok_or_else(|| unknown(domain))?;
             let shard = lock(&known.shards[0]);
             let all = shard.set.set().gates.iter().map(|g| g.name.clone());
             all.filter(|name| gate.is_none_or(|g| g == name)).collect()
@@ -203,7 +203,7 @@ impl GateOperations for InProcess {
     }
 
     async fn usage(&self) -> Result<Vec<DomainUsage>, GatesError> {
-        let mut names: Vec<Box<str>> = self.read().keys().cloned().collect();
+        let mut names: Vec<Box<str>> = self.read().keys().map(|name| name.as_str().into()).collect();
         names.sort_unstable();
         names.iter().map(|name| self.usage_of(name)).collect()
     }

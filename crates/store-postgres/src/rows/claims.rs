@@ -75,7 +75,7 @@ impl ClaimRows for PgRows {
         self.send_gathered()?;
         let (now, limit) = (now.0, limit as i64);
         let gone = self.runtime.block_on(self.link.execute(Sql::UniquesExpire, &[&now, &limit]))?;
-        self.fetched.uniques = super::fetched::Known::default();
+        self.fetched.uniques = super::fetched::KnownByName::default();
         Ok(gone)
     }
 }

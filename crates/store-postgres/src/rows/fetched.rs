@@ -1,8 +1,9 @@
 //! What was read in this transaction, or written and sent: good until it ends.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash, RandomState};
 
+use tidegate_core::hash::QuickState;
 use tidegate_core::ids::{JobId, Seq, UniqueKey};
 use tidegate_core::job::Dependency;
 use tidegate_core::lanes::LaneId;
@@ -12,15 +13,18 @@ use super::Gathered;
 
 /// Rows by key; `None` where there is no row.
 #[derive(Debug)]
-pub(super) struct Known<K, V>(HashMap<K, Option<V>>);
+pub(super) struct Known<K, V, S = QuickState>(HashMap<K, Option<V>, S>);
 
-impl<K, V> Default for Known<K, V> {
+/// The same by keys that callers choose.
+pub(super) type KnownByName<K, V> = Known<K, V, RandomState>;
+
+impl<K, V, S: Default> Default for Known<K, V, S> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self(HashMap::default())
     }
 }
 
-impl<K: Eq + Hash + Clone, V> Known<K, V> {
+impl<K: Eq + Hash + Clone, V, S: BuildHasher + Default> Known<K, V, S> {
     /// What is known of this key: `Some(None)` means that there is no row.
     pub(super) fn get(&self, key: &K) -> Option<&Option<V>> {
         self.0.get(key)
@@ -46,7 +50,7 @@ impl<K: Eq + Hash + Clone, V> Known<K, V> {
 
     /// Those of the keys that nothing is known of, each once.
     pub(super) fn missing(&self, keys: impl IntoIterator<Item = K>) -> Vec<K> {
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::<K, S>::default();
         keys.into_iter().filter(|k| !self.0.contains_key(k) && seen.insert(k.clone())).collect()
     }
 
@@ -64,8 +68,8 @@ pub(super) struct Fetched {
     pub(super) heads: Known<Seq, (LaneId, Option<TenantNo>)>,
     pub(super) states: Known<Seq, StateRow>,
     pub(super) done: Known<Seq, DoneRow>,
-    pub(super) ids: Known<JobId, Seq>,
-    pub(super) uniques: Known<(KindId, UniqueKey), UniqueRow>,
+    pub(super) ids: KnownByName<JobId, Seq>,
+    pub(super) uniques: KnownByName<(KindId, UniqueKey), UniqueRow>,
     /// Edges by either end.
     pub(super) children: Known<Seq, Vec<Seq>>,
     pub(super) parents: Known<Seq, Vec<Seq>>,

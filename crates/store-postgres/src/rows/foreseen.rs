@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use tidegate_core::hash::KeyMap;
 use tidegate_core::ids::{LeaseId, QueueName, Seq};
 use tidegate_core::job::State;
 use tidegate_core::lanes::QueueId;
@@ -48,7 +49,7 @@ struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct Foreseen {
     queues: HashMap<QueueName, QueueId>,
-    held: HashMap<Seq, Held>,
+    held: KeyMap<Seq, Held>,
     /// Written in this transaction and not made by the machine yet.
     written: BTreeMap<Seq, DoneRow>,
     /// Written in this transaction and not true.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use tidegate_core::hash::KeySet;
 use tidegate_core::ids::{JobId, KindName, LeaseId, QueueName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, Dependency, Park};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
@@ -41,7 +42,7 @@ pub(crate) struct Gathered {
     /// Numbers of the first `indexed` of them by id; made when somebody asks.
     ids: HashMap<JobId, Seq>,
     indexed: usize,
-    pub(super) deleted_jobs: HashSet<Seq>,
+    pub(super) deleted_jobs: KeySet<Seq>,
     pub(super) states: BTreeMap<Seq, StateRow>,
     pub(super) done: BTreeMap<Seq, DoneRow>,
     /// Marks that were written ahead and are not true: gone before others are written.

@@ -68,7 +68,8 @@ impl Session {
                 return Err(Behind::Lost);
             }
             // What a newer version wrote and this one does not understand is in the rows all the same.
-            let bytes: &[u8] = row.try_get(5).or_store()?;
+            let bytes: Option<&[u8]> = row.try_get(5).or_store()?;
+            let Some(bytes) = bytes else { return Err(Behind::Lost) };
             let machine = self.machine()?;
             machine.watch(watched);
             let followed = machine::decode(bytes).and_then(|changes| {

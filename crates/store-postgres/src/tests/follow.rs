@@ -86,6 +86,30 @@ async fn events_have_the_same_numbers_in_every_process() {
 }
 
 #[tokio::test]
+async fn what_comes_with_the_lock_is_followed_however_far_behind_a_process_is() {
+    let f = Fixture::new().await;
+    let deaf = PgOptions::new().listen(false).poll_every(Duration::from_mins(10));
+    let other = f.another(deaf).await;
+    let mut feed = other.feed().subscribe(None);
+    let mut stored = 0;
+    // The first time the others are not known to be at it; then the newest rows come with the lock, of which it may know
+    // all, some, or none.
+    for behind in [1, 0, 1, 2, 3, 4, 5, 2, 20, 1] {
+        for _ in 0..behind {
+            enqueue(&f.store, job("1")).await;
+        }
+        enqueue(&other, job("1")).await;
+        stored += behind + 1;
+        assert_eq!(other.digest().await.unwrap(), f.store.digest().await.unwrap(), "{behind} behind");
+    }
+    while stored > 0 {
+        let next = tokio::time::timeout(Duration::from_secs(20), feed.next()).await.unwrap();
+        let Delivery::Events(events) = next else { panic!("the memory was read again from rows") };
+        stored -= events.len();
+    }
+}
+
+#[tokio::test]
 async fn a_process_that_fell_behind_the_log_reads_the_rows_again() {
     let f = Fixture::new().await;
     let slow = PgOptions::new().listen(false).poll_every(Duration::from_mins(10));

@@ -7,7 +7,7 @@ use crate::statements::{Sql, in_schema};
 const HOT: &[(Sql, &str, &str)] = &[
     (Sql::HeadLock, "", "head_pkey"),
     (Sql::LogAfter, "1, 1000", "log_pkey"),
-    (Sql::LogNewest, "1, 4", "log_pkey"),
+    (Sql::LogNewest, "1, 3", "log_pkey"),
     (Sql::LogLast, "", "log_pkey"),
     (Sql::LogPrune, "0, 50000, 120, 256, 1000000", "log_pkey"),
     (Sql::JobsGet, "'{1,5}', '{3,5}'", "jobs_pkey"),

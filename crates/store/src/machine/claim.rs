@@ -266,13 +266,10 @@ impl<R: Rows> Machine<R> {
             };
             self.change(Change::Extended(id, until))?;
             self.rows.extend_lease(id, until)?;
-            let held = self.memory.leases.get(id).into_iter().flat_map(|lease| &lease.jobs);
-            let wanted = |seq: &&_| self.memory.leases.running(**seq).is_some_and(|r| r.cancel_requested);
-            beats.push(Beat {
-                lease: id,
-                until: Some(until),
-                cancel: held.filter(wanted).copied().collect(),
-            });
+            let leases = &self.memory.leases;
+            let held = leases.get(id).into_iter().flat_map(|lease| leases.held(lease));
+            let wanted = |seq: &Seq| leases.running(*seq).is_some_and(|r| r.cancel_requested);
+            beats.push(Beat { lease: id, until: Some(until), cancel: held.filter(wanted).collect() });
         }
         Ok(beats)
     }

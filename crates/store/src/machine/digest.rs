@@ -107,6 +107,8 @@ impl<R: Rows> Machine<R> {
         };
         let schedule =
             |(id, s): (ScheduleId, &Scheduled)| (id, (s.name.clone(), (*s.spec).clone(), s.state.clone()));
+        // Who rebuilt it from rows does not know what it held before.
+        let held = |lease: &Lease| Lease { jobs: known.leases.held(lease).collect(), ..lease.clone() };
         let mut with_state: Vec<Seq> = known.with_state.iter().copied().collect();
         with_state.sort_unstable();
         Digest {
@@ -115,7 +117,7 @@ impl<R: Rows> Machine<R> {
             tenants: known.names.tenants().map(tenant).collect(),
             lanes: known.lanes.all().map(lane).collect(),
             parks: known.lanes.parks().cloned().collect(),
-            leases: known.leases.all().map(|lease| (lease.id, lease.clone())).collect(),
+            leases: known.leases.all().map(|lease| (lease.id, held(lease))).collect(),
             running: known.leases.all_running().map(|(seq, running)| (seq, *running)).collect(),
             with_state,
             tenant_ready: known.tenant_ready.iter().map(|(key, n)| (*key, *n)).collect(),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use tidegate_core::hash::KeyMap;
 use tidegate_core::ids::{KindName, QueueName, TenantId};
 use tidegate_core::lanes::{LaneId, QueueId};
 use tidegate_core::policies::Policies;
@@ -13,11 +14,11 @@ use crate::rows::{KindId, TenantNo};
 #[derive(Debug, Default)]
 pub(super) struct NameBook {
     queue_ids: BTreeMap<QueueName, QueueId>,
-    queues: HashMap<QueueId, (QueueName, QueueSettings)>,
+    queues: KeyMap<QueueId, (QueueName, QueueSettings)>,
     kind_ids: HashMap<KindName, KindId>,
     kinds: BTreeMap<KindId, (KindName, KindSettings)>,
     tenant_ids: HashMap<TenantId, TenantNo>,
-    tenants: HashMap<TenantNo, TenantId>,
+    tenants: KeyMap<TenantNo, TenantId>,
     last_queue: u32,
     last_kind: u32,
     last_tenant: u32,

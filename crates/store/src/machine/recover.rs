@@ -1,6 +1,6 @@
 //! Rebuilding the memory from rows: at start, and after a failed commit.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use tidegate_core::codes;
 use tidegate_core::hash::{KeyMap, KeySet};
@@ -233,7 +233,7 @@ fn restore_lease(known: &mut Known, rows: &mut impl Rows, row: LeaseRow, jobs: V
         until,
         length_ms: row.length_ms,
         lone: row.lone.map(Exclusive),
-        jobs: jobs.into_iter().collect::<BTreeSet<_>>(),
+        jobs,
     };
     known.leases.add(lease, running);
     Ok(())

@@ -1,8 +1,9 @@
 //! Schedules in memory: when each must be looked at, and which jobs are their runs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use tidegate_core::hash::KeyMap;
 use tidegate_core::ids::{ScheduleName, Seq};
 use tidegate_core::schedule::{Compiled, Overlap, ScheduleSpec, ScheduleState};
 use tidegate_core::time::Timestamp;
@@ -28,7 +29,7 @@ pub(super) struct Timetable {
     /// When each must be looked at.
     attention: BTreeSet<(Timestamp, ScheduleId)>,
     /// Jobs that are runs and not finished.
-    runs: HashMap<Seq, ScheduleId>,
+    runs: KeyMap<Seq, ScheduleId>,
     /// Those with ticks that wait.
     waiting: BTreeSet<ScheduleId>,
     last_id: u32,

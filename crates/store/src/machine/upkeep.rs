@@ -42,11 +42,11 @@ impl<R: Rows> Machine<R> {
             return Ok(0);
         }
         let expired = self.memory.leases.expired(now, limits::RESCUE_BATCH);
-        self.hint_rescue(expired.iter().flat_map(|lease| &lease.jobs))?;
+        self.hint_rescue(expired.iter().flat_map(|(jobs, _)| jobs))?;
         let mut rescued = 0;
-        for lease in expired {
-            for seq in lease.jobs {
-                self.stalled(seq, lease.lone.is_some(), now)?;
+        for (jobs, lone) in expired {
+            for seq in jobs {
+                self.stalled(seq, lone.is_some(), now)?;
                 rescued += 1;
             }
         }
