@@ -121,6 +121,14 @@ impl Piece {
     }
 }
 
+/// How much was told.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Told {
+    pub(crate) streams: usize,
+    /// Events, counted once for each stream that was told.
+    pub(crate) events: usize,
+}
+
 /// Everybody who listens.
 #[derive(Debug, Default)]
 pub(crate) struct Audience {
@@ -175,14 +183,13 @@ impl Audience {
         }
     }
 
-    /// Tells everybody of the events that are for them; of a gap and the newest if they are more than `share`. Returns how
-    /// many streams were told something.
-    pub(crate) fn tell(&mut self, events: &[(EventId, SharedEvent)], gap: bool, share: usize) -> usize {
+    /// Tells everybody of the events that are for them; of a gap and the newest if they are more than `share`.
+    pub(crate) fn tell(&mut self, events: &[(EventId, SharedEvent)], gap: bool, share: usize) -> Told {
         for (place, (_, event)) in events.iter().enumerate() {
             self.find(place as u32, event);
         }
         let (newest, share) = (events.last().map(|(id, _)| *id), share.max(LEAST_SHARE));
-        let mut told = 0;
+        let mut told = Told::default();
         for group in self.groups.values_mut().flatten() {
             let found = std::mem::take(&mut group.found);
             let skipped = if found.len() > share { found.len() - LEAST_SHARE } else { 0 };
@@ -191,7 +198,8 @@ impl Audience {
                 continue;
             }
             let these = found[skipped..].iter().map(|place| &events[*place as usize]);
-            told += group.streams;
+            told.streams += group.streams;
+            told.events += group.streams * these.len();
             // Nobody listening any more is fine.
             let _ = group.live.send(Arc::new(Piece::write(these, newest, gap)));
         }
@@ -235,7 +243,7 @@ mod tests {
         let mut acme = audience.join(&tenant("acme"));
         let mut other = audience.join(&tenant("other"));
         let told = audience.tell(&[event(1, "acme"), event(2, "nobody")], false, 1_000);
-        assert_eq!(told, 2);
+        assert_eq!(told, Told { streams: 2, events: 3 });
         assert_eq!(all.try_recv().unwrap().after(None).1, 2);
         let piece = acme.try_recv().unwrap();
         assert_eq!((piece.after(None).1, piece.newest), (1, Some(event(2, "x").0)));
@@ -243,7 +251,7 @@ mod tests {
         audience.leave(&tenant("acme"));
         assert_eq!((audience.streams(), audience.groups.len()), (2, 2));
         audience.leave(&tenant("other"));
-        assert_eq!(audience.tell(&[event(3, "acme")], false, 1_000), 1, "who asks for all is still told");
+        assert_eq!(audience.tell(&[event(3, "acme")], false, 1_000).streams, 1, "who asks for all is still told");
         audience.leave(&Filter::default());
         assert_eq!((audience.asked, audience.groups.len()), ([0; CLASSES], 0));
     }

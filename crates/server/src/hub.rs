@@ -28,6 +28,8 @@ const BREATH: (usize, Duration) = (32, Duration::from_millis(1));
 const PER_WRITE: Duration = Duration::from_millis(4);
 /// Longest pause of the streams.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Events that streams were not told for want of any are saved up for this time: a burst is no reason for a gap.
+const SAVED: Duration = Duration::from_secs(2);
 
 pub(crate) struct Hub {
     store: Arc<dyn Store>,
@@ -55,9 +57,10 @@ struct State {
 /// What the streams have not been told yet.
 struct Pending {
     events: VecDeque<(EventId, SharedEvent)>,
-    /// When they may be told again, and when they were told last.
+    /// When they may be told again.
     not_before: Instant,
-    told_at: Instant,
+    /// Until when the events that they may be told are used up.
+    spent_until: Instant,
 }
 
 /// Keeps the hub running.
@@ -178,7 +181,7 @@ impl Hub {
 
     async fn run(self: Arc<Self>, mut feed: Subscription) {
         let now = Instant::now();
-        let mut pending = Pending { events: VecDeque::new(), not_before: now, told_at: now };
+        let mut pending = Pending { events: VecDeque::new(), not_before: now, spent_until: saved_since(now) };
         let mut lonely_since: Option<Instant> = None;
         loop {
             self.rest(&mut feed, pending.not_before).await;
@@ -274,7 +277,8 @@ impl Hub {
     fn tell(&self, pending: &mut Pending) {
         let now = Instant::now();
         let mut events = std::mem::take(&mut pending.events);
-        let share = self.share() * (now - pending.told_at).as_secs_f64();
+        let saved_from = pending.spent_until.max(saved_since(now));
+        let share = self.share() * now.saturating_duration_since(saved_from).as_secs_f64();
         let mut state = self.state();
         let old = events.partition_point(|(id, _)| state.told.is_some_and(|told| *id <= told));
         events.drain(..old);
@@ -284,13 +288,19 @@ impl Hub {
         let told = state.audience.tell(events, gap, share as usize);
         // After the pieces: who sees this id and finds no piece waiting has missed nothing.
         state.told = newest.or(state.told);
-        pending.told_at = now;
-        pending.not_before = now + (PER_WRITE * told as u32).min(LONGEST_PAUSE);
+        let spent = told.events as f64 / f64::from(self.events_per_second.max(1));
+        pending.spent_until = saved_from + Duration::from_secs_f64(spent);
+        pending.not_before = now + (PER_WRITE * told.streams as u32).min(LONGEST_PAUSE);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Since when events can have been saved up.
+fn saved_since(now: Instant) -> Instant {
+    now.checked_sub(SAVED).unwrap_or(now)
 }
 
 #[cfg(test)]
@@ -419,6 +429,27 @@ mod tests {
         hub.feed().publish(71, vec![started(71)]);
         let piece = stream.recv().await.unwrap();
         assert_eq!((piece.gap, piece.after(None).1), (false, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_told_whole_and_what_goes_on_for_too_long_is_not() {
+        let hub = hub();
+        let _following = hub.follow();
+        let mut stream = hub.listen(&Filter::default());
+        hub.feed().publish(1, vec![started(1)]);
+        stream.recv().await.unwrap();
+        let mut told = 0;
+        for commit in 2..=100 {
+            // Ten times as many in a second as the streams may be told.
+            hub.feed().publish(commit, (0..10_000).map(started).collect());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let piece = stream.recv().await.unwrap();
+            if piece.gap {
+                break;
+            }
+            told += piece.after(None).1;
+        }
+        assert_eq!(told / 100_000, 4, "what was saved up in two seconds, and little more: {told}");
     }
 
     #[tokio::test(start_paused = true)]
