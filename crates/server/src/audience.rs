@@ -251,7 +251,11 @@ mod tests {
         audience.leave(&tenant("acme"));
         assert_eq!((audience.streams(), audience.groups.len()), (2, 2));
         audience.leave(&tenant("other"));
-        assert_eq!(audience.tell(&[event(3, "acme")], false, 1_000).streams, 1, "who asks for all is still told");
+        assert_eq!(
+            audience.tell(&[event(3, "acme")], false, 1_000).streams,
+            1,
+            "who asks for all is still told"
+        );
         audience.leave(&Filter::default());
         assert_eq!((audience.asked, audience.groups.len()), ([0; CLASSES], 0));
     }
