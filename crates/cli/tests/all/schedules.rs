@@ -183,6 +183,10 @@ fn mistakes_are_named_with_the_field() {
             "cron: hour: 25 is not between 0 and 23",
         ),
         (vec!["s", "--kind", "report.build", "--every", "1m", "--overlap", "maybe"], "overlap:"),
+        (
+            vec!["s", "--kind", "report.build", "--every", "1m", "--jitter", "1m"],
+            "jitter: runs put off by up to",
+        ),
         (vec!["s", "--kind", "report.build", "--every", "1m", "--missed", "run_all"], "missed:"),
         (vec!["s", "--kind", "report.build"], "one of `cron`, `every` and `at`"),
         (vec!["s", "--kind", "nobody", "--every", "1m"], "kind `nobody` is not registered"),
@@ -229,6 +233,20 @@ fn a_deep_path_of_a_document_leaves_room_for_the_rest() {
     assert!(["WHEN", "NEXT", "LAST", "RESULT"].iter().all(|column| narrow.contains(column)), "{narrow}");
     let json = place.run(&["schedules", "ls", "--json"]).ok().json();
     assert_eq!(json["schedules"][0]["document"], path, "whole for programs");
+}
+
+#[test]
+fn at_100_columns_names_are_whole_and_it_is_seen_who_manages_them() {
+    let place = place();
+    let document = "[kinds.daily-feature-aggregates]\nqueue = \"reports\"\n\
+         schedule = { cron = \"15 4 * * *\", zone = \"America/Sao_Paulo\" }\n";
+    let file = place.file("registry.toml", document);
+    place.run(&["registry", "apply", &file]).ok();
+    place.run(&["schedules", "run", "daily-feature-aggregates"]).ok();
+    let text = place.at(100, &["schedules", "ls"]);
+    let row = text.lines().nth(1).unwrap();
+    assert!(row.starts_with("daily-feature-aggregates  ") && row.ends_with(".toml"), "{text}");
+    assert!(text.contains("MANAGED BY") && text.lines().all(|line| line.chars().count() <= 100), "{text}");
 }
 
 #[test]
