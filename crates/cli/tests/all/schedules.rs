@@ -115,6 +115,44 @@ fn what_comes_next_says_if_nothing_runs() {
 }
 
 #[test]
+fn what_can_be_done_about_a_retired_schedule_is_said() {
+    let place = place();
+    retire(&place, "{ every = \"1h\" }");
+    for verb in ["pause", "resume", "run"] {
+        let ran = place.run(&["schedules", verb, "report.build"]);
+        assert_eq!(ran.code, 4, "{}", ran.err);
+        let said = ran.err.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains("TG4020") && said.contains("registry.toml again and apply that"), "{said}");
+        assert!(said.contains("tidegate schedules put report.build --kind report.build"), "{said}");
+    }
+}
+
+#[test]
+fn what_changes_nothing_does_not_claim_to() {
+    let place = place();
+    put(&place, &["hourly", "--kind", "report.build", "--every", "1h"]);
+    let said = |args: &[&str]| place.run(&[&["schedules"], args].concat()).ok().out;
+    assert!(said(&["resume", "hourly"]).starts_with("Schedule hourly was not paused; next run "));
+    said(&["pause", "hourly", "--by", "ada"]);
+    assert_eq!(said(&["pause", "hourly", "--by", "bob"]), "Schedule hourly was paused already, by ada.\n");
+    assert!(said(&["resume", "hourly"]).starts_with("Resumed schedule hourly; next run "));
+}
+
+#[test]
+fn a_single_time_that_has_passed_is_refused_unless_it_is_there_already() {
+    let place = place();
+    let once = |at: &str| place.run(&["schedules", "put", "once", "--kind", "report.build", "--at", at]);
+    let past = once("2020-01-01T00:00:00Z");
+    assert_eq!(past.code, 2, "{}", past.err);
+    assert!(past.err.contains("at: 2020-01-01T00:00:00.000Z has passed, it would never run"), "{}", past.err);
+    assert_eq!(place.run(&["schedules", "ls", "--json"]).ok().json()["schedules"], json!([]));
+    let soon = (jiff::Timestamp::now() + jiff::Span::new().seconds(2)).to_string();
+    assert!(once(&soon).ok().out.starts_with("Added schedule once"));
+    wait_for("its time", || jiff::Timestamp::now().to_string() > soon);
+    assert!(once(&soon).ok().out.starts_with("Nothing to change in schedule once"));
+}
+
+#[test]
 fn a_run_that_nobody_fires_is_overdue_and_not_listed() {
     let place = place();
     put(&place, &["quick", "--kind", "report.build", "--every", "1s"]);
