@@ -204,6 +204,24 @@ fn of_a_command_that_has_run_exit_code_127_is_about_the_job() {
 }
 
 #[test]
+fn a_worker_that_waits_for_delayed_jobs_says_so_once() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    for delay in ["3s", "4s"] {
+        enqueue(&place, "hello", "1", &["--delay", delay]);
+    }
+    let ran = work(&place, &["--kind", "hello", "--exec", "true"]).ok();
+    assert_eq!(ran.json()["attempts"]["completed"], 2);
+    assert_eq!(
+        ran.err.matches("2 jobs are scheduled and waited for; the next look is at 20").count(),
+        1,
+        "{}",
+        ran.err
+    );
+    assert_eq!(ran.err.matches(" scheduled").count(), 1, "{}", ran.err);
+}
+
+#[test]
 fn exit_code_75_is_tried_again() {
     let place = Place::default();
     place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
