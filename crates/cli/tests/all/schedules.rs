@@ -283,7 +283,7 @@ fn at_100_columns_names_are_whole_and_it_is_seen_who_manages_them() {
     place.run(&["schedules", "run", "daily-feature-aggregates"]).ok();
     let text = place.at(100, &["schedules", "ls"]);
     let row = text.lines().nth(1).unwrap();
-    assert!(row.starts_with("daily-feature-aggregates  ") && row.ends_with(".toml"), "{text}");
+    assert!(row.starts_with("daily-feature-aggregates  ") && row.ends_with("stry.toml"), "{text}");
     assert!(text.contains("MANAGED BY") && text.lines().all(|line| line.chars().count() <= 100), "{text}");
 }
 
