@@ -62,6 +62,9 @@ impl Target {
             _ if rest.is_empty() => Err(format!("{scheme}:// names no host")),
             "postgres" | "postgresql" => Ok(Self::Postgres(text.to_owned())),
             "http" | "https" => Ok(Self::Remote(text.trim_end_matches('/').to_owned())),
+            "redis" | "rediss" | "redis+unix" => Err(format!(
+                "{scheme}:// is for gates (--gates), not for jobs; these are stored in a directory, sqlite:PATH, postgres://… or at http://…"
+            )),
             other => {
                 let shown: String = other.chars().take(40).collect();
                 let meant =

@@ -143,6 +143,7 @@ impl From<serde_json::Error> for Failure {
 pub(crate) fn from_clap(error: &clap::Error) -> Failure {
     let rendered = error.render().to_string();
     let mut message = String::new();
+    let mut meant = None;
     let mut hint = String::from("`tidegate --help` lists the commands, each with an example");
     for line in rendered.lines().map(str::trim).filter(|l| !l.is_empty()) {
         if let Some(usage) = line.strip_prefix("Usage: ") {
@@ -150,13 +151,33 @@ pub(crate) fn from_clap(error: &clap::Error) -> Failure {
                 .split_whitespace()
                 .take_while(|w| w.starts_with(|c: char| c.is_ascii_lowercase()))
                 .collect();
-            hint = format!("`{} --help` shows the arguments and an example", command.join(" "));
+            let command = command.join(" ");
+            hint = format!("`{command} --help` shows the arguments and an example");
+            meant = elsewhere(&command, error);
         } else if !line.starts_with("For more information") {
             message += line.strip_prefix("error: ").unwrap_or(line);
             message.push('\n');
         }
     }
-    Failure::new(codes::INVALID_REQUEST, message).hint(hint)
+    match meant {
+        // What clap finds similar is something else.
+        Some(meant) => {
+            Failure::new(codes::INVALID_REQUEST, message.lines().next().unwrap_or_default()).hint(meant)
+        }
+        None => Failure::new(codes::INVALID_REQUEST, message).hint(hint),
+    }
+}
+
+/// What a flag is called here that other programs have.
+fn elsewhere(command: &str, error: &clap::Error) -> Option<&'static str> {
+    use clap::error::{ContextKind, ContextValue};
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
+    match (command, flag.as_str()) {
+        ("tidegate serve", "--addr" | "--address" | "--host" | "--listen" | "--port") => {
+            Some("address and port are named together: tidegate serve --bind 127.0.0.1:7433")
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

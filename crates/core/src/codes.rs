@@ -123,6 +123,8 @@ codes! {
         "write a directory, sqlite:PATH, postgres://USER@HOST/DATABASE, http://HOST:7433 or https://HOST";
     INVALID_GATES_URL = "TG2021", Usage, "the address of the gates' backend, or an option in it, is not acceptable",
         "write redis://HOST:6379, redis://HOST:7000,HOST:7000 for a cluster, or postgres://USER@HOST/DATABASE";
+    NOT_RUNNABLE = "TG2022", Usage, "the command of a worker cannot be run",
+        "run the command by hand, in the worker's directory and as its user, and start the worker again; no job was spent on it";
     INVALID_SCHEDULE = "TG2030", Usage, "the settings of a schedule are not acceptable",
         "`tidegate schedules put --help` has examples; `tidegate schedules next NAME` shows when a schedule runs";
     CYCLE = "TG2040", Usage, "jobs would wait for each other in a circle",

@@ -10,7 +10,7 @@ use crate::ids::ConnectorName;
 use crate::limits;
 use crate::policies::Policies;
 use crate::seed::Seed;
-use crate::time::Timestamp;
+use crate::time::{Millis, Timestamp};
 
 /// How the delay grows with the number of failures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,6 +73,18 @@ pub struct RetryPolicy {
     /// Failures with one of these codes are never tried again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub no_retry_on: Vec<String>,
+}
+
+impl Backoff {
+    /// Name and length of the first delay, and the cap, if the cap is the smaller one: nothing would ever grow.
+    fn is_capped_from_the_start(&self) -> Option<(&'static str, i64, i64)> {
+        let (first, first_ms, cap_ms) = match *self {
+            Self::Exponential { base_ms, cap_ms, .. } => ("base", base_ms, cap_ms),
+            Self::Linear { step_ms, cap_ms } => ("step", step_ms, cap_ms),
+            Self::Fixed { .. } | Self::Immediate | Self::None => return None,
+        };
+        (first_ms > cap_ms).then_some((first, first_ms, cap_ms))
+    }
 }
 
 impl RetryPolicy {
@@ -169,6 +181,13 @@ impl RetryPolicy {
         if spans.iter().any(|ms| !(0..=limits::MAX_DELAY_MS).contains(ms)) {
             faults.push(("backoff", "delays must be between 0 and ten years".into()));
         }
+        if let Some((first, first_ms, cap_ms)) = self.backoff.is_capped_from_the_start() {
+            let (from, cap) = (Millis(first_ms), Millis(cap_ms));
+            faults.push((
+                "backoff",
+                format!("the first delay ({first}, {from}) is above the largest (cap, {cap}): raise cap or lower {first}"),
+            ));
+        }
         for (field, list) in [("retry_on", &self.retry_on), ("no_retry_on", &self.no_retry_on)] {
             if list.len() > limits::MAX_KIND_LIST
                 || list.iter().any(|code| code.len() > limits::MAX_NAME_BYTES)
@@ -176,6 +195,18 @@ impl RetryPolicy {
                 let most = limits::MAX_KIND_LIST;
                 faults.push((field, format!("{field} must have at most {most} codes of up to 128 bytes")));
             }
+            for category in list.iter().filter_map(|code| Category::parse(code)) {
+                let category = category.as_str();
+                faults.push((
+                    field,
+                    format!(
+                        "{category} is a category, and {field} lists codes like ETIMEDOUT; how a category is retried is said in `[categories]`"
+                    ),
+                ));
+            }
+        }
+        for code in self.retry_on.iter().filter(|code| self.no_retry_on.contains(code)) {
+            faults.push(("no_retry_on", format!("{code} is in retry_on as well: leave one of them out")));
         }
         faults
     }
@@ -375,6 +406,38 @@ mod tests {
         assert_eq!(verdict(&f), RetryDecision::Dead(DeadReason::NotRetryable));
         f.code = "ETIMEDOUT".into();
         assert!(matches!(verdict(&f), RetryDecision::At(_)));
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_meant_is_refused_with_the_field() {
+        let faults = |change: &dyn Fn(&mut RetryPolicy)| {
+            let mut policy = RetryPolicy::standard();
+            change(&mut policy);
+            let said = policy.faults();
+            assert_eq!(said.len(), 1, "{said:?}");
+            format!("{}: {}", said[0].0, said[0].1)
+        };
+        let capped = faults(&|p| {
+            p.backoff = Backoff::Exponential { base_ms: 60_000, factor: 2.0, cap_ms: 1_000 };
+        });
+        assert_eq!(
+            capped,
+            "backoff: the first delay (base, 1 m) is above the largest (cap, 1.0 s): raise cap or lower base"
+        );
+        let step = faults(&|p| p.backoff = Backoff::Linear { step_ms: 2_000, cap_ms: 1_000 });
+        assert!(step.starts_with("backoff: the first delay (step, 2.0 s)"), "{step}");
+        let category = faults(&|p| p.retry_on = vec!["transient_network".into(), "ETIMEDOUT".into()]);
+        assert!(category.starts_with("retry_on: TRANSIENT_NETWORK is a category"), "{category}");
+        let both = faults(&|p| {
+            (p.retry_on, p.no_retry_on) = (vec!["A".into(), "B".into()], vec!["B".into()]);
+        });
+        assert_eq!(both, "no_retry_on: B is in retry_on as well: leave one of them out");
+        for name in RetryPolicy::NAMES {
+            assert_eq!(RetryPolicy::named(name).unwrap().check(), Ok(()), "{name}");
+        }
+        for policy in Category::ALL.into_iter().filter_map(RetryPolicy::of_category) {
+            assert_eq!(policy.check(), Ok(()));
+        }
     }
 
     #[test]

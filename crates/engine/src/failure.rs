@@ -11,7 +11,7 @@ use tidegate_core::job::ParkScope;
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
-use crate::classify;
+use crate::{Error, classify};
 
 type Source = Box<dyn StdError + Send + Sync>;
 
@@ -35,6 +35,7 @@ pub struct Failure(Box<Inner>);
 pub(crate) enum Inner {
     Failed(Failed),
     Snooze(Snooze),
+    Unfit(Error),
 }
 
 pub(crate) struct Failed {
@@ -150,6 +151,18 @@ impl Failure {
         self
     }
 
+    /// Not the job's fault: this worker is set up so that it can do no job. The job goes back without spending an attempt, and
+    /// the worker stops with this error, so that it does not bury one job after the other.
+    ///
+    /// ```
+    /// use tidegate::{Error, Failure, codes};
+    /// let failure = Failure::unfit(Error::new(codes::INVALID_SETTING, "there is no printer"));
+    /// assert_eq!((failure.category(), failure.message()), (None, "there is no printer"));
+    /// ```
+    pub fn unfit(error: Error) -> Self {
+        Self(Box::new(Inner::Unfit(error)))
+    }
+
     pub(crate) fn snoozed(until: Timestamp, reason: String, park: Option<ParkScope>) -> Self {
         Self(Box::new(Inner::Snooze(Snooze { until, reason, park, gate: None })))
     }
@@ -164,7 +177,7 @@ impl Failure {
         Self(Box::new(Inner::Snooze(Snooze { until, reason, park, gate })))
     }
 
-    /// The category; `None` for a snooze, which is no failure.
+    /// The category; `None` for a snooze and for a worker that is unfit, which are no failures of the job.
     ///
     /// ```
     /// use tidegate::{Category, Failure};
@@ -173,7 +186,7 @@ impl Failure {
     pub fn category(&self) -> Option<Category> {
         match &*self.0 {
             Inner::Failed(failed) => Some(failed.category),
-            Inner::Snooze(_) => None,
+            Inner::Snooze(_) | Inner::Unfit(_) => None,
         }
     }
 
@@ -186,6 +199,7 @@ impl Failure {
         match &*self.0 {
             Inner::Failed(failed) => &failed.code,
             Inner::Snooze(_) => "",
+            Inner::Unfit(error) => error.code.id,
         }
     }
 
@@ -198,6 +212,7 @@ impl Failure {
         match &*self.0 {
             Inner::Failed(failed) => &failed.message,
             Inner::Snooze(snooze) => &snooze.reason,
+            Inner::Unfit(error) => &error.detail,
         }
     }
 
@@ -247,6 +262,7 @@ impl fmt::Display for Failure {
                 write!(f, "{} {}: {}", failed.category.as_str(), failed.code, failed.message)
             }
             Inner::Snooze(snooze) => write!(f, "snoozed until {}: {}", snooze.until, snooze.reason),
+            Inner::Unfit(error) => write!(f, "the worker is unfit: {error}"),
         }
     }
 }

@@ -88,8 +88,12 @@ pub(crate) fn settings(config: &Config) -> Result<AlertSettings> {
         Failure::new(codes::INVALID_SETTING, format!("the alerts file {file} cannot be read: {e}"))
     })?;
     AlertSettings::from_toml(&text, &|name| std::env::var(name).ok()).map_err(|e| {
-        Failure::new(e.code, format!("the alerts file {file}: {}", e.detail))
-            .hint("docs/guides/observing.md has an example")
+        // One mistake in the sentence itself, several below it.
+        let said = match e.detail.lines().count() {
+            0 | 1 => format!("the alerts file {file}: {}", e.detail),
+            n => format!("the alerts file {file} has {n} mistakes\n{}", e.detail),
+        };
+        Failure::new(e.code, said).hint("docs/guides/observing.md has an example")
     })
 }
 

@@ -156,7 +156,13 @@ async fn ls(args: ListArgs, command: &str, config: &Config, output: &Output) -> 
     output.answer(&json!({ "jobs": rows, "next_cursor": next }), || {
         if jobs.is_empty() {
             let unknown = unknown.map_or(String::new(), |said| format!(" {said}"));
-            return format!("No jobs ({}).{unknown}", args.filter.words());
+            let states = args.state.join(" or ");
+            let words = match (states.is_empty(), args.filter.is_empty()) {
+                (true, _) => args.filter.words(),
+                (false, true) => states,
+                (false, false) => format!("{states}, {}", args.filter.words()),
+            };
+            return format!("No jobs ({words}).{unknown}");
         }
         let mut text = table(&jobs, now).render(output);
         if let Some(Seq(next)) = next {

@@ -9,7 +9,7 @@ use tidegate_core::registry::KindSettings;
 use tidegate_core::time::Millis;
 
 use super::facts;
-use super::queues::policy;
+use super::queues::{differences, policy, retry_text};
 use crate::config::Config;
 use crate::data;
 use crate::error::{Failure, Result};
@@ -131,10 +131,37 @@ async fn set(args: &SetArgs, config: &Config, output: &Output) -> Result<()> {
     output.answer(
         &json!({ "kind": name, "created": before.is_none(), "settings": facts(&settings)? }),
         || {
-            let verb = if before.is_none() { "Added" } else { "Changed" };
-            format!("{verb} kind {name}: queue {}, timeout {}.", settings.queue, Millis(settings.timeout_ms))
+            let Some(before) = &before else {
+                let usual = parts(&KindSettings::new(settings.queue.clone()));
+                // Where its jobs go and how long they may take is worth a word, whatever it is.
+                let set = parts(&settings).into_iter().zip(usual);
+                let set = set
+                    .filter(|((name, new), (_, usual))| new != usual || ["queue", "timeout"].contains(name));
+                let set: Vec<String> = set.map(|((name, new), _)| format!("{name} {new}")).collect();
+                return format!("Added kind {name}: {}.", set.join(", "));
+            };
+            match differences(parts(before), parts(&settings)).as_slice() {
+                [] => format!("Kind {name} has these settings already."),
+                changes => format!("Changed kind {name}: {}.", changes.join(", ")),
+            }
         },
     )
+}
+
+/// What `kinds set` can set, in words.
+fn parts(settings: &KindSettings) -> Vec<(&'static str, String)> {
+    let none = || "none".to_owned();
+    let retry = settings.policy.clone().or_else(|| settings.retry.as_ref().map(retry_text));
+    let quoted = |text: &String| format!("{text:?}");
+    vec![
+        ("queue", settings.queue.to_string()),
+        ("description", Some(&settings.description).filter(|d| !d.is_empty()).map_or_else(none, quoted)),
+        ("priority", settings.priority.to_string()),
+        ("timeout", Millis(settings.timeout_ms).to_string()),
+        ("max attempts", settings.max_attempts.map_or_else(none, |n| n.to_string())),
+        ("connector", settings.connector.as_ref().map_or_else(none, ToString::to_string)),
+        ("retry", retry.unwrap_or_else(|| "as its queue".into())),
+    ]
 }
 
 /// A kind of a document is changed there: what is set beside it would be gone with the next apply.

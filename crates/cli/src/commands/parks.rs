@@ -10,7 +10,7 @@ use tidegate_core::time::{Millis, Timestamp};
 use tidegate_store::Store;
 
 use super::facts;
-use crate::config::Config;
+use crate::config::{Config, nearest};
 use crate::data;
 use crate::error::{Failure, Result};
 use crate::output::{Column, Output, Table, short_when};
@@ -162,14 +162,18 @@ fn flags(scope: &ParkScope) -> String {
 /// A queue must exist; groups and connectors may be stopped before their first job.
 async fn known(scope: &ParkScope, store: &dyn Store) -> Result<()> {
     let ParkScope::Queue(name) = scope else { return Ok(()) };
-    if store.settings().await?.iter().any(|(q, _)| q == name) {
+    let queues = store.settings().await?;
+    if queues.iter().any(|(q, _)| q == name) {
         return Ok(());
     }
-    Err(no_queue(name))
+    Err(no_queue(name, queues.iter().map(|(q, _)| q)))
 }
 
-fn no_queue(name: &QueueName) -> Failure {
-    Failure::new(codes::UNKNOWN_QUEUE, format!("there is no queue {name}"))
+/// That there is no such queue, with the one that was probably meant.
+pub(crate) fn no_queue<'q>(name: &QueueName, known: impl Iterator<Item = &'q QueueName>) -> Failure {
+    let near = nearest(name.as_str(), known.map(QueueName::as_str));
+    let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+    Failure::new(codes::UNKNOWN_QUEUE, format!("there is no queue {name}{near}"))
 }
 
 /// Stops a scope. `back` is the command that lets it go on.

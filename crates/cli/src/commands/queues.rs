@@ -292,7 +292,7 @@ pub(crate) fn policy(name: &str) -> Result<RetryPolicy> {
     })
 }
 
-/// What differs, as `name new (was old)`.
+/// What differs between two settings of a queue.
 fn changes(before: &QueueSettings, after: &QueueSettings) -> Vec<String> {
     let parts = |s: &QueueSettings| -> Vec<(&'static str, String)> {
         let none = || "none".to_owned();
@@ -310,11 +310,19 @@ fn changes(before: &QueueSettings, after: &QueueSettings) -> Vec<String> {
             ("retry", s.policy.clone().unwrap_or_else(|| retry_text(&s.retry))),
         ]
     };
-    let pairs = parts(before).into_iter().zip(parts(after));
+    differences(parts(before), parts(after))
+}
+
+/// What differs of settings in words, as `name new (was old)`.
+pub(crate) fn differences(
+    before: Vec<(&'static str, String)>,
+    after: Vec<(&'static str, String)>,
+) -> Vec<String> {
+    let pairs = before.into_iter().zip(after);
     pairs.filter(|(b, a)| b != a).map(|((name, old), (_, new))| format!("{name} {new} (was {old})")).collect()
 }
 
-fn retry_text(policy: &RetryPolicy) -> String {
+pub(crate) fn retry_text(policy: &RetryPolicy) -> String {
     let known = RetryPolicy::NAMES.into_iter().find(|n| RetryPolicy::named(n).as_ref() == Some(policy));
     known.map_or_else(|| format!("own, {} attempts", policy.max_attempts), str::to_owned)
 }

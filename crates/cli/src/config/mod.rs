@@ -110,11 +110,9 @@ impl Config {
         let Some(given) = given else { return Ok(()) };
         let value = self.values.iter_mut().find(|v| v.setting.key == key);
         let value = value.ok_or_else(|| Failure::new(codes::INTERNAL, format!("no setting {key}")))?;
-        value
-            .setting
-            .holds
-            .check(given)
-            .map_err(|why| Failure::new(codes::INVALID_SETTING, format!("{flag}: {why}")))?;
+        value.setting.holds.check(given).map_err(|why| {
+            Failure::new(codes::INVALID_SETTING, format!("{flag}: {why}")).hint(value.setting.holds.hint())
+        })?;
         value.text = Some(given.to_owned());
         value.source = Source::Flag(flag);
         Ok(())

@@ -3,7 +3,7 @@
 //! and the documentation of settings are all made from it.
 
 use tidegate_core::time::Millis;
-use tidegate_core::{letters, limits};
+use tidegate_core::{codes, letters, limits};
 
 /// What a setting holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -303,6 +303,15 @@ impl Holds {
             Self::Ratio => "a number from 0 to 1".into(),
             Self::Word(words) => format!("one of {}", words.join(", ")),
             Self::Names => "a list of names".into(),
+        }
+    }
+
+    /// What to do about a flag whose value is wrong.
+    pub(crate) fn hint(self) -> &'static str {
+        match self {
+            Self::Store => codes::INVALID_STORE_URL.hint,
+            Self::Gates => codes::INVALID_GATES_URL.hint,
+            _ => "`tidegate config show --verbose` says what each setting is for",
         }
     }
 

@@ -102,6 +102,17 @@ fn a_worker_asks_the_gates_of_its_server_and_operators_see_and_steer_them() {
         breach.out
     );
     server.run(&place, &["gates", "breaker", "reset", "shopify", "health", "--reason", "back"]).ok();
+    for (args, says) in [
+        ("gates breaker trip shopify slots --yes --reason x", "gate slots of shopify is no breaker"),
+        ("gates breaker reset shopify slots --reason x", "its breakers: health"),
+        ("gates breaker trip shopify helth --yes --reason x", "did you mean health?"),
+        ("gates metrics shopfy", "did you mean shopify?"),
+        ("gates show shopfy", "did you mean shopify?"),
+        ("gates disable shopify slot --yes --reason x", "did you mean slots?"),
+    ] {
+        let refused = server.run(&place, &args.split(' ').collect::<Vec<_>>());
+        assert!(refused.code == 3 && refused.err.contains(says), "{args}: {}", refused.err);
+    }
     let clear = ["gates", "clear", "shopify", "--yes", "--reason", "anew", "--json"];
     assert_eq!(server.run(&place, &clear).ok().json()["cleared"], true);
     let changes = show()["changes"].as_array().unwrap().len();

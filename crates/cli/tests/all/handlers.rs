@@ -154,6 +154,74 @@ fn exit_codes_decide_what_follows() {
 }
 
 #[test]
+fn a_worker_does_not_begin_with_a_command_that_is_not_there() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let id = enqueue(&place, "hello", "1", &[]);
+    place.file("plain.sh", "true");
+    for (command, said) in [
+        (&["--exec", "hndler --fast"][..], "error[TG2022]: hndler is not in PATH"),
+        (&["--exec", "./hndler.sh"], "error[TG2022]: ./hndler.sh does not exist"),
+        (&["--exec", "plain.sh"], "write ./plain.sh"),
+        (&["--", "./plain.sh"], "chmod +x ./plain.sh"),
+        (&["--", "hndler"], "error[TG2022]: hndler is not in PATH"),
+    ] {
+        let refused = work(&place, &[&["--kind", "hello"], command].concat());
+        let text = place.run(&[&["work", "--until-idle", "--kind", "hello"], command].concat()).err;
+        assert_eq!(refused.code, 2, "{command:?}: {}", refused.err);
+        assert!(flat(&text).contains(said), "{text}");
+    }
+    let job = job(&place, &id);
+    assert_eq!((&job["state"], &job["attempt"]), (&"ready".into(), &0.into()), "{job:#}");
+}
+
+#[test]
+fn a_command_that_the_shell_does_not_find_ends_the_worker_and_costs_no_attempt() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let ids: Vec<String> = (0..3).map(|_| enqueue(&place, "hello", "1", &[])).collect();
+    let args = ["work", "--until-idle", "--kind", "hello", "--exec", "cd . && ./hndler.sh"];
+    let ended = place.run(&args);
+    assert_eq!(ended.code, 2, "{}", ended.err);
+    let said = flat(&ended.err);
+    assert!(said.contains("error[TG2022]: `cd . && ./hndler.sh` could not be run: exit code 127"), "{said}");
+    assert!(said.contains("hndler.sh: not found") || said.contains("No such file"), "{said}");
+    for id in &ids {
+        let job = job(&place, id);
+        assert_eq!((&job["state"], &job["attempt"]), (&"ready".into(), &0.into()), "{job:#}");
+    }
+    assert_eq!(work(&place, &["--kind", "hello", "--exec", "true"]).ok().json()["attempts"]["completed"], 3);
+}
+
+#[test]
+fn of_a_command_that_has_run_exit_code_127_is_about_the_job() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let ids = ["0", "127"].map(|code| enqueue(&place, "hello", code, &[]));
+    work(&place, &["--kind", "hello", "--concurrency", "1", "--exec", "exit $(cat)"]).ok();
+    assert_eq!(job(&place, &ids[0])["state"], "completed");
+    assert_eq!(job(&place, &ids[1])["dead"]["category"], "PERMANENT_CONFIG");
+}
+
+#[test]
+fn a_worker_that_waits_for_delayed_jobs_says_so_once() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    for delay in ["3s", "4s"] {
+        enqueue(&place, "hello", "1", &["--delay", delay]);
+    }
+    let ran = work(&place, &["--kind", "hello", "--exec", "true"]).ok();
+    assert_eq!(ran.json()["attempts"]["completed"], 2);
+    assert_eq!(
+        ran.err.matches("2 jobs are scheduled and waited for; the next look is at 20").count(),
+        1,
+        "{}",
+        ran.err
+    );
+    assert_eq!(ran.err.matches(" scheduled").count(), 1, "{}", ran.err);
+}
+
+#[test]
 fn exit_code_75_is_tried_again() {
     let place = Place::default();
     place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();

@@ -150,6 +150,11 @@ fn a_server_tells_a_channel_and_never_shows_its_address() {
     server.run(&place, &["work", "--kind", "hello", "--exec", "cat", "--until-idle", "-q"]).ok();
     assert!(next().contains("[RESOLVED]"));
     assert_eq!(server.stop(), 0);
+    let bad = "colour = 1\n[rules.late]\ncondition = \"oldest_ready > 300\"\n";
+    let refused = place.run(&["alerts", "rules", "--alerts-file", &place.file("worse.toml", bad)]);
+    let said = refused.err.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("worse.toml has 2 mistakes colour: there is no such setting"), "{said}");
+    assert!(said.contains("rules.late.condition: \"300\" does not fit"), "{said}");
     let refused = place.run(&["alerts", "rules", "--alerts-file", &place.file("bad.toml", "colour = 1\n")]);
     assert_eq!(refused.code, 2, "{}", refused.err);
 }

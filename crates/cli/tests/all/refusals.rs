@@ -263,6 +263,45 @@ fn a_wrong_command_is_a_usage_error() {
 }
 
 #[test]
+fn what_other_programs_call_otherwise_is_pointed_at() {
+    let place = Place::default();
+    let said = |args: &[&str]| {
+        let ran = place.run(args);
+        assert_eq!(ran.code, 2, "{args:?}: {}", ran.err);
+        ran.err.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for args in
+        [&["serve", "--port", "8080"][..], &["serve", "--addr=0.0.0.0:80"], &["serve", "--listen", "x"]]
+    {
+        let said = said(args);
+        assert!(said.contains("tidegate serve --bind 127.0.0.1:7433") && !said.contains("tip:"), "{said}");
+    }
+    let redis = said(&["queues", "ls", "--store", "redis://127.0.0.1"]);
+    assert!(redis.contains("redis:// is for gates (--gates), not for jobs"), "{redis}");
+    assert!(redis.contains("hint: write a directory, sqlite:PATH, postgres://"), "{redis}");
+}
+
+#[test]
+fn a_name_that_is_nearly_right_is_understood() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "invoice.send", "--queue", "billing"]).ok();
+    let rows = place.file("rows.jsonl", "{\"kind\":\"invoice.send\",\"queue\":\"biling\",\"data\":{}}\n");
+    for args in [
+        &["queues", "pause", "biling"][..],
+        &["queues", "resume", "biling"],
+        &["parks", "add", "--queue", "biling"],
+        &["enqueue", "invoice.send", "--queue", "biling"],
+        &["enqueue", "--from", &rows],
+        &["work", "--queue", "biling", "--exec", "cat"],
+    ] {
+        let ran = place.run(args);
+        let said = ran.err.replace('`', "").split_whitespace().collect::<Vec<_>>().join(" ");
+        let meant = ["did you mean billing?", "did you mean --queue billing?"];
+        assert!(ran.code == 3 && meant.iter().any(|meant| said.contains(meant)), "{args:?}: {said}");
+    }
+}
+
+#[test]
 fn help_without_colour_has_none() {
     for args in [&["--color", "never", "--help"][..], &["kinds", "--color=never", "--help"]] {
         // As on a terminal.

@@ -115,6 +115,44 @@ fn what_comes_next_says_if_nothing_runs() {
 }
 
 #[test]
+fn what_can_be_done_about_a_retired_schedule_is_said() {
+    let place = place();
+    retire(&place, "{ every = \"1h\" }");
+    for verb in ["pause", "resume", "run"] {
+        let ran = place.run(&["schedules", verb, "report.build"]);
+        assert_eq!(ran.code, 4, "{}", ran.err);
+        let said = ran.err.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains("TG4020") && said.contains("registry.toml again and apply that"), "{said}");
+        assert!(said.contains("tidegate schedules put report.build --kind report.build"), "{said}");
+    }
+}
+
+#[test]
+fn what_changes_nothing_does_not_claim_to() {
+    let place = place();
+    put(&place, &["hourly", "--kind", "report.build", "--every", "1h"]);
+    let said = |args: &[&str]| place.run(&[&["schedules"], args].concat()).ok().out;
+    assert!(said(&["resume", "hourly"]).starts_with("Schedule hourly was not paused; next run "));
+    said(&["pause", "hourly", "--by", "ada"]);
+    assert_eq!(said(&["pause", "hourly", "--by", "bob"]), "Schedule hourly was paused already, by ada.\n");
+    assert!(said(&["resume", "hourly"]).starts_with("Resumed schedule hourly; next run "));
+}
+
+#[test]
+fn a_single_time_that_has_passed_is_refused_unless_it_is_there_already() {
+    let place = place();
+    let once = |at: &str| place.run(&["schedules", "put", "once", "--kind", "report.build", "--at", at]);
+    let past = once("2020-01-01T00:00:00Z");
+    assert_eq!(past.code, 2, "{}", past.err);
+    assert!(past.err.contains("at: 2020-01-01T00:00:00.000Z has passed, it would never run"), "{}", past.err);
+    assert_eq!(place.run(&["schedules", "ls", "--json"]).ok().json()["schedules"], json!([]));
+    let soon = (jiff::Timestamp::now() + jiff::Span::new().seconds(2)).to_string();
+    assert!(once(&soon).ok().out.starts_with("Added schedule once"));
+    wait_for("its time", || jiff::Timestamp::now().to_string() > soon);
+    assert!(once(&soon).ok().out.starts_with("Nothing to change in schedule once"));
+}
+
+#[test]
 fn a_run_that_nobody_fires_is_overdue_and_not_listed() {
     let place = place();
     put(&place, &["quick", "--kind", "report.build", "--every", "1s"]);
@@ -183,6 +221,10 @@ fn mistakes_are_named_with_the_field() {
             "cron: hour: 25 is not between 0 and 23",
         ),
         (vec!["s", "--kind", "report.build", "--every", "1m", "--overlap", "maybe"], "overlap:"),
+        (
+            vec!["s", "--kind", "report.build", "--every", "1m", "--jitter", "1m"],
+            "jitter: runs put off by up to",
+        ),
         (vec!["s", "--kind", "report.build", "--every", "1m", "--missed", "run_all"], "missed:"),
         (vec!["s", "--kind", "report.build"], "one of `cron`, `every` and `at`"),
         (vec!["s", "--kind", "nobody", "--every", "1m"], "kind `nobody` is not registered"),
@@ -229,6 +271,20 @@ fn a_deep_path_of_a_document_leaves_room_for_the_rest() {
     assert!(["WHEN", "NEXT", "LAST", "RESULT"].iter().all(|column| narrow.contains(column)), "{narrow}");
     let json = place.run(&["schedules", "ls", "--json"]).ok().json();
     assert_eq!(json["schedules"][0]["document"], path, "whole for programs");
+}
+
+#[test]
+fn at_100_columns_names_are_whole_and_it_is_seen_who_manages_them() {
+    let place = place();
+    let document = "[kinds.daily-feature-aggregates]\nqueue = \"reports\"\n\
+         schedule = { cron = \"15 4 * * *\", zone = \"America/Sao_Paulo\" }\n";
+    let file = place.file("registry.toml", document);
+    place.run(&["registry", "apply", &file]).ok();
+    place.run(&["schedules", "run", "daily-feature-aggregates"]).ok();
+    let text = place.at(100, &["schedules", "ls"]);
+    let row = text.lines().nth(1).unwrap();
+    assert!(row.starts_with("daily-feature-aggregates  ") && row.ends_with("stry.toml"), "{text}");
+    assert!(text.contains("MANAGED BY") && text.lines().all(|line| line.chars().count() <= 100), "{text}");
 }
 
 #[test]

@@ -72,6 +72,31 @@ async fn every_command_speaks_json() {
     }
 }
 
+#[test]
+fn a_kind_that_is_set_says_what_was_set() {
+    let place = Place::default();
+    let set = |args: &[&str]| place.run(&[&["kinds", "set", "hello"], args].concat()).ok().out;
+    assert_eq!(
+        set(&["--queue", "default", "--priority", "low"]),
+        "Added kind hello: queue default, priority low, timeout 30 s.\n"
+    );
+    assert_eq!(
+        set(&["--max-attempts", "3", "--retry", "webhook", "--description", "Says hello"]),
+        "Changed kind hello: description \"Says hello\" (was none), max attempts 3 (was none), retry webhook (was as its queue).\n"
+    );
+    assert_eq!(set(&["--priority", "low"]), "Kind hello has these settings already.\n");
+}
+
+#[test]
+fn an_empty_list_says_what_was_looked_for() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let said = |args: &[&str]| place.run(&[&["jobs", "ls"], args].concat()).ok().out;
+    assert_eq!(said(&["--state", "dead", "--tenant", "x"]), "No jobs (dead, tenant x).\n");
+    assert_eq!(said(&["--state", "dead,ready"]), "No jobs (dead or ready).\n");
+    assert_eq!(said(&[]), "No jobs (all queues).\n");
+}
+
 #[tokio::test]
 async fn what_is_said_to_people() {
     let place = Place::default();

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::readings::{Readings, Scope, Target, known};
+use super::readings::{RESULT, Readings, Scope, Target, known};
 use crate::slo::{Reading, Unit};
 use crate::time::Millis;
 
@@ -66,6 +66,16 @@ impl Condition {
     /// The first reading.
     pub fn reading(&self) -> &str {
         &self.terms[0].reading
+    }
+
+    /// Everything that is wrong with the units of its bounds. What was kept before they were asked for is read all the same.
+    pub fn faults(&self) -> Vec<String> {
+        let faults = self.text.split(" and ").filter_map(|text| {
+            let mut words = text.split_whitespace();
+            let (reading, _op) = (words.next()?, words.next()?);
+            misfit(reading, &words.collect::<Vec<_>>().join(" "))
+        });
+        faults.collect()
     }
 
     /// Values of its readings, at a distance from their bounds, that make it hold, or not.
@@ -158,7 +168,13 @@ fn term(text: &str) -> Result<Term, String> {
     let bound = match number(&bound, unit) {
         Some(n) => Bound::Number(n),
         None if known(&bound).is_some() => Bound::Reading(bound),
-        None => return Err(format!("{:?} is neither a number nor a reading", cut(&bound))),
+        None => {
+            return Err(format!(
+                "{:?} is neither a number nor a reading; {}",
+                cut(&bound),
+                wants(reading, unit)
+            ));
+        }
     };
     Ok(Term { reading: (*reading).to_owned(), op, bound })
 }
@@ -171,6 +187,40 @@ fn number(text: &str, unit: Unit) -> Option<f64> {
         Unit::Seconds => plain.or_else(|| span().map(|ms| ms / 1e3)),
         Unit::Milliseconds => plain.or_else(span),
         Unit::Percent | Unit::Count | Unit::Bytes | Unit::BytesPerHour => plain,
+    }
+}
+
+/// What is wrong with the unit of a bound, if anything. Nothing is nothing in any unit, and what a job's own result counts is not known.
+fn misfit(reading: &str, bound: &str) -> Option<String> {
+    let (_, unit) = known(reading).filter(|_| !reading.starts_with(RESULT))?;
+    let fits = match known(bound) {
+        Some((_, other)) => other == unit,
+        None if number(bound, Unit::Count).is_some_and(|n| n == 0.0) => true,
+        None => match unit {
+            Unit::Seconds | Unit::Milliseconds => bound.parse::<Millis>().is_ok(),
+            Unit::Percent => bound.ends_with('%'),
+            Unit::Count | Unit::Bytes | Unit::BytesPerHour => !bound.ends_with('%'),
+        },
+    };
+    (!fits).then(|| format!("{:?} does not fit; {}", cut(bound), wants(reading, unit)))
+}
+
+/// How a bound of a reading is written.
+fn wants(reading: &str, unit: Unit) -> String {
+    match unit {
+        Unit::Seconds | Unit::Milliseconds => {
+            format!("`{reading}` is a time, compare it with a span: 250ms, 30s, 5m, 2h or 1d")
+        }
+        Unit::Percent => format!("`{reading}` is a share, compare it with a percentage: 5%"),
+        Unit::Count => format!("`{reading}` is counted, compare it with a number without a unit: 1000"),
+        Unit::Bytes => {
+            format!("`{reading}` is counted in bytes, compare it with a number without a unit: 1000000")
+        }
+        Unit::BytesPerHour => {
+            format!(
+                "`{reading}` is counted in bytes an hour, compare it with a number without a unit: 1000000"
+            )
+        }
     }
 }
 
@@ -234,6 +284,33 @@ mod tests {
         let condition: Condition = "error_rate > 5".parse().unwrap();
         assert_eq!(condition.judge(&readings, &Target::queue("q"), 5), Verdict::Unknown);
         assert_eq!(condition.judge(&readings, &Target::queue("q"), 4), Verdict::Holds(100.0, 5.0));
+    }
+
+    #[test]
+    fn a_bound_has_a_unit_that_fits_its_reading() {
+        for (text, why) in [
+            ("oldest_ready > 300", "`oldest_ready` is a time"),
+            ("oldest_ready > 5%", "`oldest_ready` is a time"),
+            ("error_rate > 5", "`error_rate` is a share"),
+            ("waiting > 5%", "`waiting` is counted"),
+            ("waiting > oldest_ready", "`waiting` is counted"),
+            ("waiting > 10 and oldest_ready > 300", "`oldest_ready` is a time"),
+        ] {
+            let faults = text.parse::<Condition>().unwrap().faults();
+            assert!(faults.len() == 1 && faults[0].contains(why), "{text}: {faults:?}");
+        }
+        for fine in [
+            "oldest_ready > 5m and waiting > 1_000",
+            "oldest_ready > 0",
+            "error_rate > 5%",
+            "error_rate > 2.5 %",
+            "queue_workers < expected_queue_workers",
+            "result.share > 5%",
+        ] {
+            assert_eq!(fine.parse::<Condition>().unwrap().faults(), Vec::<String>::new(), "{fine}");
+        }
+        let error = "waiting > 5m".parse::<Condition>().unwrap_err();
+        assert!(error.ends_with("compare it with a number without a unit: 1000"), "{error}");
     }
 
     #[test]

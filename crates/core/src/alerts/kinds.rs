@@ -39,16 +39,7 @@ impl KindAlerts {
                 }
                 None => wrong.push("a list of alerts has names alone".into()),
             },
-            Value::Object(table) => {
-                for (name, rule) in table {
-                    match RulePatch::deserialize(rule) {
-                        Ok(patch) => {
-                            alerts.0.insert(name.clone(), patch);
-                        }
-                        Err(error) => wrong.extend(unreadable(name, rule, &error.to_string())),
-                    }
-                }
-            }
+            Value::Object(table) => (alerts.0, wrong) = RulePatch::read_all(table),
             _ => wrong.push("it should be a list of names, or a table of rules".into()),
         }
         (alerts, wrong)
@@ -60,11 +51,14 @@ impl KindAlerts {
             return vec![format!("it must have at most {} entries", limits::MAX_KIND_LIST)];
         }
         let known = shipped();
-        let faults =
-            |(name, patch): (&String, &RulePatch)| match rule(name, patch, "kind", timeout_ms, &known) {
+        let faults = |(name, patch): (&String, &RulePatch)| {
+            let mut faults = match rule(name, patch, "kind", timeout_ms, &known) {
                 Ok(rule) => check_all(&[rule]).into_iter().map(|why| why.replacen("rules.", "", 1)).collect(),
                 Err(why) => vec![format!("{name}: {why}")],
             };
+            faults.extend(patch.misfits().into_iter().map(|why| format!("{name}.condition: {why}")));
+            faults
+        };
         self.0.iter().flat_map(faults).collect()
     }
 }
@@ -82,17 +76,6 @@ impl<'de> Deserialize<'de> for KindAlerts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::read(&Value::deserialize(deserializer)?).map_err(serde::de::Error::custom)
     }
-}
-
-/// Everything that cannot be read of a rule: its fields one by one, because a mistake in one says nothing of the others.
-fn unreadable(name: &str, rule: &Value, whole: &str) -> Vec<String> {
-    let fields = rule.as_object().into_iter().flatten();
-    let wrong = fields.filter_map(|(field, value)| {
-        let alone = Value::Object(std::iter::once((field.clone(), value.clone())).collect());
-        Some(format!("{name}.{field}: {}", RulePatch::deserialize(&alone).err()?))
-    });
-    let wrong: Vec<String> = wrong.collect();
-    if wrong.is_empty() { vec![format!("{name}: {whole}")] } else { wrong }
 }
 
 /// The rule that a kind means.
@@ -198,6 +181,11 @@ mod tests {
             let faults = alerts(&value).faults(1_000);
             assert!(faults[0].starts_with(why), "{faults:?}");
         }
+        let faults = alerts(&json!({"mine": {"condition": "longest_run > 60"}})).faults(1_000);
+        assert!(
+            faults.len() == 1 && faults[0].starts_with("mine.condition: \"60\" does not fit"),
+            "{faults:?}"
+        );
         for (value, why) in [
             (json!("failed"), "a list of names"),
             (json!([1]), "names alone"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{Condition, DEFAULT_REPEAT_MS, MAX_MESSAGE_BYTES, MAX_RULES, Severity};
 use crate::limits::MAX_DELAY_MS;
@@ -87,6 +88,23 @@ pub struct RulePatch {
 }
 
 impl RulePatch {
+    /// What is wrong with the units of its condition.
+    pub(super) fn misfits(&self) -> Vec<String> {
+        self.condition.as_ref().map(Condition::faults).unwrap_or_default()
+    }
+
+    /// Reads rules by name: those that could be read, and everything that could not.
+    pub fn read_all(rules: &Map<String, Value>) -> (BTreeMap<String, Self>, Vec<String>) {
+        let (mut read, mut wrong) = (BTreeMap::new(), vec![]);
+        for (name, rule) in rules {
+            match Self::deserialize(rule) {
+                Ok(patch) => drop(read.insert(name.clone(), patch)),
+                Err(error) => wrong.extend(unreadable(name, rule, &error.to_string())),
+            }
+        }
+        (read, wrong)
+    }
+
     /// The rule, whole.
     pub(super) fn over(self, id: &str, base: Option<Rule>) -> Result<Rule, String> {
         let span = |text: &str| text.parse::<Millis>().map(|m| m.0).map_err(|e| e.to_string());
@@ -125,11 +143,23 @@ impl RulePatch {
     }
 }
 
+/// Everything that cannot be read of a rule: its fields one by one, because a mistake in one says nothing of the others.
+fn unreadable(name: &str, rule: &Value, whole: &str) -> Vec<String> {
+    let fields = rule.as_object().into_iter().flatten();
+    let wrong = fields.filter_map(|(field, value)| {
+        let alone = Value::Object(std::iter::once((field.clone(), value.clone())).collect());
+        Some(format!("{name}.{field}: {}", RulePatch::deserialize(&alone).err()?))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    if wrong.is_empty() { vec![format!("{name}: {whole}")] } else { wrong }
+}
+
 /// Shipped rules with what a file says of them. Errors name the rule.
 pub fn merged(base: Vec<Rule>, file: BTreeMap<String, RulePatch>) -> Result<Vec<Rule>, Vec<String>> {
     let mut rules = base;
     let mut wrong = vec![];
     for (id, patch) in file {
+        wrong.extend(patch.misfits().into_iter().map(|why| format!("rules.{id}.condition: {why}")));
         let place = rules.iter().position(|r| r.id == id);
         match patch.over(&id, place.map(|n| rules[n].clone())) {
             Ok(rule) => match place {

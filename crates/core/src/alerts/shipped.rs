@@ -3,9 +3,10 @@
 
 use std::fmt::Write as _;
 
+use super::readings::known;
 use super::rule::Rule;
 use super::{DEFAULT_REPEAT_MS, Severity};
-use crate::slo::{OBJECTIVES, Objective, Sense};
+use crate::slo::{OBJECTIVES, Objective, Sense, Unit};
 use crate::time::Millis;
 
 struct Shipped<'c> {
@@ -291,6 +292,17 @@ impl Shipped<'_> {
     }
 }
 
+/// A bound of a reading, as people write it.
+fn bound(reading: &str, value: f64) -> String {
+    let unit = match known(reading).map(|(_, unit)| unit) {
+        Some(Unit::Milliseconds) => "ms",
+        Some(Unit::Seconds) => "s",
+        Some(Unit::Percent) => "%",
+        Some(Unit::Count | Unit::Bytes | Unit::BytesPerHour) | None => "",
+    };
+    format!("{value}{unit}")
+}
+
 /// The rules of an objective: one for each of its thresholds.
 fn of_objective(o: &Objective) -> impl Iterator<Item = Rule> {
     let levels = [(o.warning, Severity::Warning, ""), (o.critical, Severity::Critical, "_critical")];
@@ -301,8 +313,9 @@ fn of_objective(o: &Objective) -> impl Iterator<Item = Rule> {
             Sense::AtLeast => "<",
             Sense::Below => ">=",
         };
-        let only = o.only_while.map(|only| format!(" and {} > {}", only.reading, only.above));
-        let condition = format!("{} {op} {}{}", o.id, bar?, only.unwrap_or_default());
+        let only =
+            o.only_while.map(|only| format!(" and {} > {}", only.reading, bound(only.reading, only.above)));
+        let condition = format!("{} {op} {}{}", o.id, bound(o.id, bar?), only.unwrap_or_default());
         let channels = if severity == Severity::Critical { PAGE } else { LOOK };
         Some(Rule {
             id: format!("{}{}", o.id, if lone { "" } else { suffix }),
@@ -356,6 +369,8 @@ mod tests {
         let levels = |o: &Objective| usize::from(o.warning.is_some()) + usize::from(o.critical.is_some());
         assert_eq!(rules.len(), JOBS.len() + OBJECTIVES.iter().map(levels).sum::<usize>());
         assert_eq!(check_all(&rules), Vec::<String>::new());
+        let misfits: Vec<String> = rules.iter().flat_map(|r| r.condition.faults()).collect();
+        assert_eq!(misfits, Vec::<String>::new(), "whoever copies one writes units");
         let json = serde_json::to_string(&rules).unwrap();
         assert_eq!(serde_json::from_str::<Vec<Rule>>(&json).unwrap(), rules);
     }
@@ -369,9 +384,9 @@ mod tests {
             ("dlq_threshold", "dlq_size > 100", Severity::Warning),
             ("token_dead_letters", "dead_token_refreshes > 100", Severity::Critical),
             ("token_dead_letter_age", "dead_token_age > 4h", Severity::Critical),
-            ("slot_leakage", "slot_leakage > 2", Severity::Warning),
-            ("slot_leakage_critical", "slot_leakage > 5", Severity::Critical),
-            ("slot_utilisation", "slot_utilisation > 80 and longest_wait > 60", Severity::Warning),
+            ("slot_leakage", "slot_leakage > 2%", Severity::Warning),
+            ("slot_leakage_critical", "slot_leakage > 5%", Severity::Critical),
+            ("slot_utilisation", "slot_utilisation > 80% and longest_wait > 60s", Severity::Warning),
             ("consecutive_failures", "consecutive_failures >= 3", Severity::Warning),
             ("breaker_open", "breaker_open > 0", Severity::Critical),
         ] {

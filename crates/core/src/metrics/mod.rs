@@ -122,11 +122,11 @@ metrics! {
     GATES_UP "tidegate_gates_up" Gauge Process [] "1 while the gates' backend decides, 0 while this process goes on alone";
     SPANS_SENT "tidegate_spans_sent_total" Counter Process [] "Spans of traces that a collector took; only where traces are on";
     SPANS_DROPPED "tidegate_spans_dropped_total" Counter Process [] "Spans that were given up: no room for them, or nobody took them";
-    TOKEN_ATTEMPTS "token_refresh_attempts_total" Counter Process [] "S0's name: attempts to refresh a token";
-    TOKEN_SUCCESS "token_refresh_success_rate" Gauge Process [] "S0's name: refreshes that went well over all that ended";
-    TOKEN_DURATION "token_refresh_duration_seconds" Histogram Process [] "S0's name: from handed out to the outcome";
-    TOKEN_RETRIES "token_retry_attempts_total" Counter Process ["category"] "S0's name: failed refreshes by category";
-    TOKEN_DEAD "token_dlq_entries_total" Counter Process [] "S0's name: refreshes that became dead letters";
+    TOKEN_ATTEMPTS "token_refresh_attempts_total" Counter Process [] "Attempts to refresh a token";
+    TOKEN_SUCCESS "token_refresh_success_rate" Gauge Process [] "Token refreshes that went well over all that ended";
+    TOKEN_DURATION "token_refresh_duration_seconds" Histogram Process [] "Token refreshes: from handed out to the outcome";
+    TOKEN_RETRIES "token_retry_attempts_total" Counter Process ["category"] "Failed token refreshes by category";
+    TOKEN_DEAD "token_dlq_entries_total" Counter Process [] "Token refreshes that became dead letters";
 }
 
 /// The metric with this name; those of a histogram also by the names of their series.

@@ -103,7 +103,10 @@ impl<'v, 'p> Fields<'v, 'p> {
 
     /// The value of a field, if it is there. `null` and a missing field mean the same.
     pub(super) fn get(&mut self, key: &'static str) -> Option<&'v Value> {
-        self.known.push(key);
+        // Asked for again to tell what is missing from what is wrong.
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         self.map.get(key).filter(|v| !v.is_null())
     }
 

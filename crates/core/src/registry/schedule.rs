@@ -88,7 +88,7 @@ impl ScheduleSpec {
         let mut others: Vec<(&'static str, Value)> = vec![];
         for _ in 0..2 * PLACES.len() {
             let settings = ScheduleSettings::deserialize(&Value::Object(rest.clone()));
-            let why = match settings.map_err(|e| e.to_string()).and_then(|settings| settings.compile()) {
+            let why = match settings.map_err(|e| e.to_string()).and_then(|settings| settings.checked()) {
                 Ok(compiled) => {
                     let Some((field, value)) = others.pop() else {
                         faults.extend(unfit(compiled.payload.as_str(), schema));
@@ -135,8 +135,9 @@ impl ScheduleSpec {
     }
 }
 
-/// Settings that say when, one of which must be there; each with a value that is right. `every` is first: an anchor goes with it.
-const WHEN: [(&str, &str); 3] = [("every", "1h"), ("cron", "@daily"), ("at", "2026-01-01T00:00:00Z")];
+/// Settings that say when, one of which must be there; each with a value that is right beside any other setting. `every` is first: an
+/// anchor goes with it.
+const WHEN: [(&str, &str); 3] = [("every", "7d"), ("cron", "@daily"), ("at", "2026-01-01T00:00:00Z")];
 
 fn says_when(field: &str) -> bool {
     WHEN.iter().any(|(known, _)| *known == field)
@@ -231,6 +232,8 @@ mod tests {
         assert_eq!(places[0], "schedule", "one that does not exist");
         assert_eq!(places[1..], expected);
         assert_eq!(ScheduleSpec(json!({ "every": "5m" })).faults(None), []);
+        let long = ScheduleSpec(json!({ "every": "5m", "jitter": "10m" })).faults(None);
+        assert!(long.len() == 1 && long[0].0 == "schedule.jitter", "{long:?}");
         assert_eq!(ScheduleSpec(json!({})).faults(None).len(), 1, "it must say when");
         let data = ScheduleSpec::read(&json!({ "every": "5m", "data": { "n": 1 } })).unwrap();
         assert_eq!(data.0, json!({ "every": "5m", "payload": { "n": 1 } }));

@@ -158,6 +158,37 @@ retry = { max_attempts = 2, backoff = { type = "linear" } }
 }
 
 #[test]
+fn a_policy_that_cannot_be_meant_is_refused_with_its_place() {
+    let found = mistakes(
+        r#"
+[policies.p]
+max_attempts = 3
+backoff = { type = "exponential", base = "2m", cap = "30s" }
+retry_on = ["TRANSIENT_NETWORK", "ETIMEDOUT"]
+no_retry_on = ["ETIMEDOUT"]
+colour = "red"
+[kinds.k]
+queue = "q"
+retry = { max_attempts = 3, backoff = { type = "linear", step = "2h" } }
+"#,
+    );
+    for part in [
+        "policies.p.backoff: the first delay (base, 2 m) is above the largest (cap, 30 s)",
+        "policies.p.retry_on: TRANSIENT_NETWORK is a category",
+        "policies.p.no_retry_on: ETIMEDOUT is in retry_on as well",
+        "kinds.k.retry.backoff: the first delay (step, 2 h 0 m) is above the largest (cap, 1 h 0 m)",
+    ] {
+        assert!(found.iter().any(|m| m.starts_with(part)), "{part} in {found:#?}");
+    }
+    let colour = found.iter().find(|m| m.starts_with("policies.p.colour")).unwrap();
+    assert_eq!(
+        colour.split_once("there are ").unwrap().1,
+        "max_attempts, jitter, backoff, retry_on, no_retry_on",
+        "each once"
+    );
+}
+
+#[test]
 fn what_a_document_names_must_be_somewhere() {
     let document = parse("[queues.billing]\n[kinds.k]\nqueue = \"biling\"\nretry = \"webhok\"\n");
     let said: Vec<String> =

@@ -123,7 +123,20 @@ impl ScheduleSettings {
 
     /// Says what is wrong with the settings, if anything, beginning with the name of the field.
     pub fn check(&self) -> Result<(), String> {
-        self.compile().map(drop)
+        self.checked().map(drop)
+    }
+
+    /// Understands settings that somebody writes now. More is asked of them than of those that are kept, which must go on.
+    pub fn checked(&self) -> Result<Compiled, String> {
+        let compiled = self.compile()?;
+        match compiled.times {
+            Times::Every { every_ms, .. } if compiled.jitter_ms >= every_ms => Err(format!(
+                "jitter: runs put off by up to {} would overtake each other: it must be shorter than the interval, {}",
+                Span(compiled.jitter_ms),
+                Span(every_ms)
+            )),
+            _ => Ok(compiled),
+        }
     }
 
     /// Whether both tick at the same times: a schedule that only runs differently owes what it owed.
@@ -256,12 +269,19 @@ mod tests {
             (ScheduleSettings::at("tomorrow"), "at: \"tomorrow\""),
             (ScheduleSettings { anchor: some("2026-01-01T00:00Z"), ..cron() }, "anchor: goes with"),
             (ScheduleSettings { jitter: some("2d"), ..cron() }, "jitter: at most"),
+            (
+                ScheduleSettings { jitter: some("5m"), ..ScheduleSettings::every("5m") },
+                "jitter: runs put off by up to 5m would overtake each other: it must be shorter than the interval, 5m",
+            ),
             (ScheduleSettings { grace: some("x"), ..cron() }, "grace: \"x\""),
             (ScheduleSettings { missed: Missed::RunAll(0), ..cron() }, "missed: run_all"),
         ] {
             let error = settings.check().unwrap_err();
             assert!(error.starts_with(says), "{error}");
         }
+        // One that is kept from before goes on.
+        let kept = ScheduleSettings { jitter: some("10m"), ..ScheduleSettings::every("5m") };
+        assert!(kept.compile().is_ok());
     }
 
     #[test]

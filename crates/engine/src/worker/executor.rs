@@ -220,6 +220,10 @@ fn verdict(shared: &Shared, cx: &Context, end: Option<End>) -> Verdict {
             Inner::Snooze(Snooze { until, reason, park, gate }) => {
                 return Verdict::Snooze { until, reason, park, gate };
             }
+            Inner::Unfit(error) => {
+                shared.unfit.send_if_modified(|first| first.is_none() && first.replace(error).is_none());
+                return Verdict::Release;
+            }
             Inner::Failed(failed) => Ok(failed),
         },
         Some(End::Panicked(text)) => Err(Record::new(Category::LogicError, "PANIC", text)),

@@ -134,6 +134,8 @@ pub(crate) struct Shared {
     runs: Option<Arc<Runs>>,
     /// Somebody asked this worker to drain.
     drain_asked: watch::Sender<bool>,
+    /// A handler said that this worker can do no job.
+    unfit: watch::Sender<Option<Error>>,
 }
 
 impl Worker {
@@ -454,15 +456,20 @@ impl Worker {
         producer.spawn(producer::run(shared.clone()));
         let mut hurry = std::pin::pin!(hurry);
         let mut drain_asked = shared.drain_asked.subscribe();
+        let mut unfit = shared.unfit.subscribe();
         let ended = tokio::select! {
             ended = producer.join_next() => ended,
             // A worker without one of its parts would only seem to work.
             error = crew.lost() => return Err(error),
             () = stop => None,
             _ = drain_asked.wait_for(|asked| *asked) => None,
+            _ = unfit.wait_for(Option::is_some) => None,
         };
         let late = shutdown::perform(&shared, crew, &mut producer, drain, &mut hurry).await?;
         shared.tide.flush_traces().await;
+        if let Some(error) = shared.unfit.send_replace(None) {
+            return Err(error);
+        }
         match ended.or(late) {
             Some(Err(e)) => Err(Error::new(codes::INTERNAL, format!("a part of the worker failed: {e}"))),
             Some(Ok(Err(error))) => Err(error),
@@ -509,6 +516,7 @@ impl Worker {
             phase: watch::Sender::new(Phase::Working),
             runs,
             drain_asked: watch::Sender::new(false),
+            unfit: watch::Sender::new(None),
         }))
     }
 }

@@ -10,6 +10,7 @@ use tidegate_core::ids::QueueName;
 use tidegate_core::limits;
 use tidegate_core::registry::QueueSettings;
 use tidegate_core::time::Timestamp;
+use tidegate_core::why::grouped;
 use tidegate_store::params::{Claim, Claimed, Outcome, QueueView, Settlement, Stood};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -27,6 +28,8 @@ const POLL: Duration = Duration::from_secs(1);
 const SHORTEST: Duration = Duration::from_millis(1);
 /// First and longest pause after a claim that failed.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+/// A wait for jobs to come due that is shorter than this needs no word.
+const UNTOLD_WAIT_MS: i64 = 2_000;
 /// Pause between two looks at memory while it is short.
 const MEMORY_POLL: Duration = Duration::from_millis(250);
 
@@ -46,6 +49,7 @@ pub(crate) async fn run(shared: Arc<Shared>) -> Result<()> {
         backoff: BACKOFF.0,
         taken: 0,
         moved_at: Instant::now(),
+        told: false,
     };
     producer.run().await
 }
@@ -62,6 +66,8 @@ struct Producer<'a> {
     /// Jobs taken off the desk when it was last looked at, and since when that number stands still.
     taken: u64,
     moved_at: Instant,
+    /// It was said what is waited for.
+    told: bool,
 }
 
 /// What a claim needs to know of the worker's queues, in their order.
@@ -219,8 +225,24 @@ impl Producer<'_> {
             return Ok(false);
         }
         let views = self.views().await?;
-        let ours = views.iter().filter(|v| self.shared.queues.contains(&v.name));
-        Ok(nothing_left(ours, self.wakeup) && quiet() && !self.work.has_changed().unwrap_or(false))
+        let ours = || views.iter().filter(|v| self.shared.queues.contains(&v.name));
+        if !nothing_left(ours(), self.wakeup) {
+            let scheduled = ours().filter(|v| !is_paused(v)).map(|v| v.scheduled).sum();
+            self.tell(scheduled);
+            return Ok(false);
+        }
+        Ok(quiet() && !self.work.has_changed().unwrap_or(false))
+    }
+
+    /// Says once what a worker waits for that is to end when nothing is left: it seems to hang otherwise.
+    fn tell(&mut self, scheduled: u64) {
+        let Some(next) = self.wakeup.filter(|t| t.since(self.shared.tide.now()) >= UNTOLD_WAIT_MS) else {
+            return;
+        };
+        if scheduled > 0 && !std::mem::replace(&mut self.told, true) {
+            let jobs = if scheduled == 1 { "1 job is" } else { &format!("{} jobs are", grouped(scheduled)) };
+            tracing::info!("{jobs} scheduled and waited for; the next look is at {next}");
+        }
     }
 
     async fn wait(&mut self, longest: Duration) {
@@ -274,10 +296,13 @@ fn appetite(names: &[QueueName], caps: &[Caps], room: &Room) -> (Vec<(QueueName,
 /// a claim did not hand out needs help unless some time is named at which it could.
 fn nothing_left<'a>(mut queues: impl Iterator<Item = &'a QueueView>, wakeup: Option<Timestamp>) -> bool {
     queues.all(|q| {
-        let paused = q.parks.iter().any(|p| p.until.is_none());
         let stuck = q.ready == 0 || wakeup.is_none();
-        paused || (q.scheduled == 0 && q.running == 0 && stuck)
+        is_paused(q) || (q.scheduled == 0 && q.running == 0 && stuck)
     })
+}
+
+fn is_paused(queue: &QueueView) -> bool {
+    queue.parks.iter().any(|p| p.until.is_none())
 }
 
 impl Shared {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate::testing::{self, TestTide};
-use tidegate::{Context, Job, ParkScope, Priority, QueueName, QueueSettings, State, Worker, codes, done};
+use tidegate::{
+    Context, Error, Failure, Job, ParkScope, Priority, QueueName, QueueSettings, State, Worker, codes, done,
+};
 use tidegate_core::job::Park;
 use tidegate_core::registry::{Limiter, Retention};
 
@@ -52,6 +54,21 @@ fn counting(span: Duration) -> (impl Fn(Task, Context) -> CountedRun + Clone + S
 }
 
 type CountedRun = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_can_do_no_job_stops_and_the_job_goes_back() {
+    let tide = testing::tide();
+    tide.register::<Task>().await.unwrap();
+    let id = tide.enqueue(Task { n: 1 }).await.unwrap().id;
+    let unfit = async |_: Task, _: Context| -> tidegate::Outcome {
+        Err(Failure::unfit(Error::new(codes::INVALID_SETTING, "there is no printer")))
+    };
+    let error = Worker::new(&tide).handle(unfit).run_until_idle().await.unwrap_err();
+    assert_eq!((error.code, error.detail.as_str()), (codes::INVALID_SETTING, "there is no printer"));
+    let job = tide.job(id).await.unwrap().unwrap();
+    assert_eq!((job.state, job.attempt), (State::Ready, 0));
+    assert_eq!(Worker::new(&tide).handle(nothing).run_until_idle().await.unwrap().completed, 1);
+}
 
 #[tokio::test(start_paused = true)]
 async fn handlers_and_kinds_must_match_at_start() {

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use tidegate_core::alerts::{self, Rule, RulePatch};
 use tidegate_core::codes;
+use tidegate_core::near::nearest;
 use tidegate_core::time::Millis;
 use tidegate_store::params::KindView;
 use tidegate_store::{Error, Result};
@@ -103,8 +105,8 @@ impl fmt::Debug for Channel {
     }
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default, deny_unknown_fields)]
+/// The file as far as it can be read: a mistake in one place hides none in another.
+#[derive(Default)]
 struct File {
     expected_workers: Option<u64>,
     queue_workers: BTreeMap<String, u64>,
@@ -114,10 +116,60 @@ struct File {
     rules: BTreeMap<String, RulePatch>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default, deny_unknown_fields)]
+const SETTINGS: [&str; 6] = ["expected_workers", "queue_workers", "runbooks", "every", "channels", "rules"];
+
+impl File {
+    fn read(table: &Map<String, Value>, wrong: &mut Vec<String>) -> Self {
+        unknown("", table, &SETTINGS, wrong);
+        let mut file = Self {
+            expected_workers: field(table, "expected_workers", wrong),
+            queue_workers: field(table, "queue_workers", wrong).unwrap_or_default(),
+            runbooks: field(table, "runbooks", wrong),
+            every: field(table, "every", wrong),
+            ..Self::default()
+        };
+        for (name, channel) in inner(table, "channels", wrong).into_iter().flatten() {
+            file.channels.extend(ChannelFile::read(name, channel, wrong).map(|read| (name.clone(), read)));
+        }
+        if let Some(rules) = inner(table, "rules", wrong) {
+            let (read, unreadable) = RulePatch::read_all(rules);
+            file.rules = read;
+            wrong.extend(unreadable.into_iter().map(|why| format!("rules.{why}")));
+        }
+        file
+    }
+}
+
+/// Notes settings that there are not.
+fn unknown(path: &str, table: &Map<String, Value>, known: &[&str], wrong: &mut Vec<String>) {
+    for name in table.keys().filter(|name| !known.contains(&name.as_str())) {
+        let meant = nearest(name, known.iter().copied()).map_or_else(
+            || format!("there are {}", known.join(", ")),
+            |near| format!("did you mean `{near}`?"),
+        );
+        wrong.push(format!("{path}{name}: there is no such setting; {meant}"));
+    }
+}
+
+fn field<T: DeserializeOwned>(table: &Map<String, Value>, name: &str, wrong: &mut Vec<String>) -> Option<T> {
+    let value = table.get(name)?.clone();
+    serde_json::from_value(value).map_err(|e| wrong.push(format!("{name}: {e}"))).ok()
+}
+
+fn inner<'t>(
+    table: &'t Map<String, Value>,
+    name: &str,
+    wrong: &mut Vec<String>,
+) -> Option<&'t Map<String, Value>> {
+    let value = table.get(name)?;
+    if value.as_object().is_none() {
+        wrong.push(format!("{name}: it should be a table"));
+    }
+    value.as_object()
+}
+
+#[derive(Default)]
 struct ChannelFile {
-    #[serde(rename = "type")]
     kind: String,
     url: Option<String>,
     url_env: Option<String>,
@@ -128,6 +180,37 @@ struct ChannelFile {
 }
 
 impl ChannelFile {
+    /// Reads a channel; `None` if something of it is wrong. What is there may be a secret and is not repeated.
+    fn read(name: &str, value: &Value, wrong: &mut Vec<String>) -> Option<Self> {
+        let path = format!("channels.{name}.");
+        let Some(table) = value.as_object() else {
+            wrong.push(format!("channels.{name}: it should be a table"));
+            return None;
+        };
+        let before = wrong.len();
+        let mut channel = Self::default();
+        let mut kind = None;
+        let fields = [
+            ("type", &mut kind),
+            ("url", &mut channel.url),
+            ("url_env", &mut channel.url_env),
+            ("routing_key", &mut channel.routing_key),
+            ("routing_key_env", &mut channel.routing_key_env),
+            ("secret", &mut channel.secret),
+            ("secret_env", &mut channel.secret_env),
+        ];
+        unknown(&path, table, &fields.each_ref().map(|(name, _)| *name), wrong);
+        for (field, place) in fields {
+            match table.get(field).map(Value::as_str) {
+                Some(Some(text)) => *place = Some(text.to_owned()),
+                Some(None) => wrong.push(format!("{path}{field}: it should be text")),
+                None => {}
+            }
+        }
+        channel.kind = kind.unwrap_or_default();
+        (wrong.len() == before).then_some(channel)
+    }
+
     fn channel(self, env: &dyn Fn(&str) -> Option<String>) -> std::result::Result<Channel, String> {
         let from = |name: &str, given: Option<String>, variable: Option<String>| match (given, variable) {
             (Some(_), Some(_)) => Err(format!("`{name}` and `{name}_env` exclude each other")),
@@ -164,12 +247,13 @@ impl ChannelFile {
 }
 
 impl AlertSettings {
-    /// Reads the alerts file. Every error is named; what variables hold is asked of `env`.
+    /// Reads the alerts file. Every error is named, one on a line; what variables hold is asked of `env`.
     pub fn from_toml(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let refuse = |why: String| Error::new(codes::INVALID_SETTING, why);
         // The text of the error would show the line, and the line may hold a secret.
-        let file: File = toml::from_str(text).map_err(|e| refuse(without_line(text, &e)))?;
+        let table: Map<String, Value> = toml::from_str(text).map_err(|e| refuse(without_line(text, &e)))?;
         let mut wrong = vec![];
+        let file = File::read(&table, &mut wrong);
         let mut settings = Self {
             expected_workers: file.expected_workers,
             queue_workers: file.queue_workers,
@@ -197,7 +281,7 @@ impl AlertSettings {
             Ok(rules) => settings.rules = rules,
             Err(more) => wrong.extend(more),
         }
-        if wrong.is_empty() { Ok(settings) } else { Err(refuse(wrong.join("; "))) }
+        if wrong.is_empty() { Ok(settings) } else { Err(refuse(wrong.join("\n"))) }
     }
 
     /// The rules together with those that documents gave to kinds.
@@ -279,14 +363,42 @@ mod tests {
                 "[channels.a]\ntype = \"slack\"\nurl = \"http://h/t0ken\"\nsecret = \"t0ken\"",
                 "no channel of type",
             ),
-            ("[channels.a]\nurl = 7 # t0ken", "line 2"),
+            ("[channels.a]\nurl = 7 # t0ken", "channels.a.url: it should be text"),
+            (
+                "[channels.a]\nsecret = 7100 # t0ken\nkind = \"log\"",
+                "channels.a.kind: there is no such setting",
+            ),
+            ("channels = 7", "channels: it should be a table"),
+            (
+                "[rules.mine]\ncondition = \"oldest_ready > 300\"",
+                "rules.mine.condition: \"300\" does not fit",
+            ),
+            ("[rules.mine\n# t0ken", "line 1"),
             ("[rules.mine]\nseverity = \"warning\"", "rules.mine: a rule of one's own"),
             ("every = \"1ms\"", "every"),
-            ("colour = 1", "unknown field"),
+            ("colour = 1", "colour: there is no such setting; there are expected_workers"),
         ] {
             let error = AlertSettings::from_toml(file, &env).unwrap_err().to_string();
             assert!(error.contains(why), "{file}: {error}");
-            assert!(!error.contains("t0ken"), "{error}");
+            assert!(!error.contains("t0ken") && !error.contains("7100"), "{error}");
         }
+    }
+
+    #[test]
+    fn all_errors_of_a_file_are_named_at_once() {
+        let file = "expected_workers = \"three\"\nevry = \"5s\"\n[channels.a]\ntype = 7\n[channels.b]\ntype = \"slack\"\n\
+             [rules.queue_depth_high]\ncondition = \"waiting > 5m\"\nseverty = \"warning\"\n[rules.mine]\nfor = \"soon\"\n";
+        let error = AlertSettings::from_toml(file, &env).unwrap_err();
+        let places: Vec<&str> = error.detail.lines().filter_map(|line| line.split(':').next()).collect();
+        let expected = [
+            "evry",
+            "expected_workers",
+            "channels.a.type",
+            "rules.queue_depth_high.condition",
+            "rules.queue_depth_high.severty",
+            "channels.b",
+            "rules.mine",
+        ];
+        assert_eq!(places, expected, "{error}");
     }
 }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use super::rows::{self, Common, Format, Row};
 use super::unknown_kind;
+use crate::commands::parks::no_queue;
 use crate::config::{Config, nearest};
 use crate::data;
 use crate::error::{Failure, Result};
@@ -150,10 +151,7 @@ async fn known(store: &dyn Store, survey: &Survey, source: &str) -> Result<()> {
     let queues = store.settings().await?;
     for (queue, line) in &survey.queues {
         if !queues.iter().any(|(name, _)| name == queue) {
-            return Err(place(
-                line,
-                Failure::new(codes::UNKNOWN_QUEUE, format!("there is no queue {queue}")),
-            ));
+            return Err(place(line, no_queue(queue, queues.iter().map(|(name, _)| name))));
         }
     }
     Ok(())

@@ -1,7 +1,9 @@
 //! The levers of an emergency. Each says who and why, which the gates keep.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
-use tidegate::gates::{Backend, BreakerOrder, GatesError, Holder, Released};
+use tidegate::gates::{Backend, BreakerOrder, GateView, GatesError, Holder, Released};
 use tidegate_core::codes;
 use tidegate_core::time::{Millis, Timestamp};
 
@@ -100,6 +102,7 @@ pub(super) async fn reset(
     because: &Because,
     output: &Output,
 ) -> Result<()> {
+    refuse_another_gate(backend, &breaker.domain, &breaker.gate).await?;
     order(backend, breaker, BreakerOrder::Reset, because, output, "Reset").await
 }
 
@@ -112,6 +115,8 @@ pub(super) async fn trip(
 ) -> Result<()> {
     let ms = parse::span(span)?;
     let (domain, gate) = (&breaker.domain, &breaker.gate);
+    // Says so before it asks.
+    refuse_another_gate(backend, domain, gate).await?;
     let preview = format!("Nothing of {domain} passes for {}.\n", Millis(ms));
     match ask(consent, &format!("Trip {gate} of {domain}?"), &preview, output)? {
         Decision::Go => {
@@ -133,12 +138,45 @@ async fn order(
 ) -> Result<()> {
     let BreakerArgs { domain, gate, key } = breaker;
     let count = backend.order_breaker(None, domain, (gate, key.as_deref()), order, because.note()).await?;
+    if count == 0 {
+        // Until something was asked of it, nothing says what it is.
+        refuse_another_gate(backend, domain, gate).await?;
+    }
     output.answer(&json!({ "domain": domain, "gate": gate, "breakers": count }), || {
-        if count == 0 {
-            return format!("{verb} nothing: {gate} of {domain} is no breaker, or has nothing to forget.");
+        match (count, key, order) {
+            (0, Some(key), _) => format!("{verb} nothing: {gate} of {domain} has no key {key:?} with state."),
+            (0, None, BreakerOrder::Reset) => {
+                format!("{verb} nothing: {gate} of {domain} has nothing to forget.")
+            }
+            (0, None, BreakerOrder::Trip { .. }) => {
+                format!("{verb} {gate} of {domain}: no key of it has state yet; if it is a breaker, those that come begin open.")
+            }
+            _ => format!("{verb} {} of {domain}.", plural(count.into(), "breaker")),
         }
-        format!("{verb} {} of {domain}.", plural(count.into(), "breaker"))
     })
+}
+
+/// Refuses a gate that is seen to be no breaker.
+async fn refuse_another_gate(backend: &dyn Backend, domain: &str, gate: &str) -> Result<()> {
+    let scopes = backend.inspect(None, domain, super::KEYS_LOOKED_AT).await?;
+    let gates = || scopes.iter().flat_map(|scope| &scope.gates);
+    let is_breaker = |view: &GateView| matches!(view, GateView::Breaker { .. });
+    if !gates().any(|(name, view)| **name == *gate && !is_breaker(view)) {
+        return Ok(());
+    }
+    let breakers: BTreeSet<&str> =
+        gates().filter(|(_, view)| is_breaker(view)).map(|(name, _)| &**name).collect();
+    let hint = match breakers.len() {
+        0 => format!(
+            "`tidegate gates show {domain}` lists its gates; `tidegate gates disable {domain} {gate}` lets calls pass"
+        ),
+        _ => format!("its breakers: {}", breakers.into_iter().collect::<Vec<_>>().join(", ")),
+    };
+    Err(Failure::new(
+        codes::GATE_NOT_FOUND,
+        format!("gate {gate} of {domain} is no breaker; nothing was changed"),
+    )
+    .hint(hint))
 }
 
 pub(super) async fn disable(

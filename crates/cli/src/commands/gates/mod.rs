@@ -14,12 +14,15 @@ use tidegate_client::RemoteStore;
 use tidegate_core::codes;
 
 use crate::args::Consent;
-use crate::config::{Config, without_password};
+use crate::config::{Config, nearest, without_password};
 use crate::data::{self, Target};
 use crate::error::{Failure, Result};
 use crate::output::Output;
 
 use super::parks::OPERATOR;
+
+/// Keys of a domain that are looked at to know its gates.
+const KEYS_LOOKED_AT: usize = 1_000;
 
 /// Which gates are meant.
 #[derive(Debug, Clone, Default, Args)]
@@ -203,6 +206,27 @@ Its call may still be under way at the provider: what it held is free at once.")
     },
 }
 
+impl GatesCommand {
+    /// The domain and the gate that are named.
+    fn names(&self) -> (Option<String>, Option<String>) {
+        match self {
+            Self::Ls | Self::Usage => (None, None),
+            Self::Show { domain, .. } | Self::Trace { domain, .. } | Self::Clear { domain, .. } => {
+                (Some(domain.clone()), None)
+            }
+            Self::Metrics { domain } | Self::Release { domain, .. } | Self::Promote { domain, .. } => {
+                (domain.clone(), None)
+            }
+            Self::Disable { domain, gate, .. } | Self::Enable { domain, gate, .. } => {
+                (Some(domain.clone()), gate.clone())
+            }
+            Self::Breaker(BreakerCommand::Reset { breaker, .. } | BreakerCommand::Trip { breaker, .. }) => {
+                (Some(breaker.domain.clone()), Some(breaker.gate.clone()))
+            }
+        }
+    }
+}
+
 /// Commands on breakers.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BreakerCommand {
@@ -248,7 +272,41 @@ pub(crate) async fn run(args: GatesArgs, config: &Config, output: &Output) -> Re
     let config = args.at.over(config)?;
     let operated = to_operate(&config).await?;
     let backend = &*operated.backend;
-    match args.command {
+    let (domain, gate) = args.command.names();
+    match act(args.command, backend, output).await {
+        Err(failure) if failure.code() == codes::GATE_NOT_FOUND => {
+            Err(meant(backend, domain.as_deref(), gate.as_deref(), failure).await)
+        }
+        done => done,
+    }
+}
+
+/// The failure, with the domain or the gate that was probably meant.
+async fn meant(backend: &dyn Backend, domain: Option<&str>, gate: Option<&str>, failure: Failure) -> Failure {
+    let (Some(domain), Ok(domains)) = (domain, backend.usage().await) else { return failure };
+    let near = if domains.iter().any(|d| d.domain == domain) {
+        let Ok(scopes) = backend.inspect(None, domain, KEYS_LOOKED_AT).await else { return failure };
+        let gates = scopes.iter().flat_map(|scope| scope.gates.iter().map(|(name, _)| &**name));
+        gate.and_then(|gate| nearest(gate, gates).filter(|near| *near != gate)).map(str::to_owned)
+    } else {
+        nearest(domain, domains.iter().map(|d| d.domain.as_str())).map(str::to_owned)
+    };
+    match near {
+        Some(near) => failure.hint(format!("did you mean {near}?")),
+        None => failure,
+    }
+}
+
+/// Refuses a domain that has no gates.
+async fn known(backend: &dyn Backend, domain: &str) -> Result<()> {
+    if backend.usage().await?.iter().any(|d| d.domain == domain) {
+        return Ok(());
+    }
+    Err(GatesError::UnknownDomain { domain: domain.to_owned() }.into())
+}
+
+async fn act(command: GatesCommand, backend: &dyn Backend, output: &Output) -> Result<()> {
+    match command {
         GatesCommand::Ls => look::ls(backend, output).await,
         GatesCommand::Show { domain, limit } => look::show(backend, &domain, limit as usize, output).await,
         GatesCommand::Usage => look::usage(backend, output).await,

@@ -141,6 +141,9 @@ pub(super) async fn metrics(backend: &dyn Backend, domain: Option<&str>, output:
     let report = backend.report().await?;
     let shown: Vec<&DomainReport> =
         report.domains.iter().filter(|d| domain.is_none_or(|name| d.metrics.domain == name)).collect();
+    if let (Some(domain), []) = (domain, shown.as_slice()) {
+        super::known(backend, domain).await?;
+    }
     let value = json!({
         "processes": report.processes,
         "backend": { "size_bytes": report.footprint.bytes, "keys": report.footprint.keys },

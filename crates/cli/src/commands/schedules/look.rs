@@ -115,14 +115,15 @@ pub(super) async fn ls(config: &Config, output: &Output) -> Result<()> {
 
 fn table(schedules: &[ScheduleView], now: Timestamp) -> Table {
     let mut table = Table::new(vec![
-        Column::text("SCHEDULE", 12),
+        // Whole names are what other commands take; of a kind the name often says the same.
+        Column::text("SCHEDULE", 24),
         Column::text("KIND", 10).optional(3),
         Column::text("WHEN", 22),
         Column::fixed("NEXT"),
-        Column::fixed("LAST").optional(1),
+        Column::fixed("LAST").optional(2),
         Column::text("RESULT", 9),
-        Column::number("WAITING").optional(2),
-        Column::path("MANAGED BY", 10, 24).optional(4),
+        Column::number("WAITING").optional(4),
+        Column::path("MANAGED BY", 10, 24).optional(1),
     ]);
     for s in schedules {
         let next = match (&s.paused, s.next) {

@@ -138,13 +138,29 @@ async fn named(store: &dyn Store, name: &ScheduleName) -> Result<ScheduleView> {
     })
 }
 
+/// What the store said about a schedule, with what to do if it is a retired one: nothing of that can be waited for.
+fn refused(error: tidegate_store::Error, schedule: &ScheduleView) -> Failure {
+    if error.code != codes::WRONG_SCHEDULE_STATE || schedule.retired.is_none() {
+        return error.into();
+    }
+    let ScheduleView { name, kind, document, .. } = schedule;
+    let document = document.as_deref().unwrap_or("its document");
+    Failure::from(error).hint(format!(
+        "write it into {document} again and apply that with `tidegate registry apply FILE`, or put one of your own in its place: tidegate schedules put {name} --kind {kind} --cron '0 3 * * *'"
+    ))
+}
+
 async fn pause(args: &PauseArgs, config: &Config, output: &Output) -> Result<()> {
     let name: ScheduleName = parse::name(&args.name)?;
     let data = data::existing(config).await?;
-    named(&*data.store, &name).await?;
-    let schedule = data.store.pause_schedule(name.clone(), args.by.clone(), parse::now()).await?;
+    let before = named(&*data.store, &name).await?;
+    let paused = data.store.pause_schedule(name.clone(), args.by.clone(), parse::now()).await;
     data.close().await?;
+    let schedule = paused.map_err(|e| refused(e, &before))?;
     output.answer(&json!({ "schedule": schedule_json(&schedule) }), || {
+        if let Some(pause) = &before.paused {
+            return format!("Schedule {name} was paused already, by {}.", pause.by);
+        }
         format!(
             "Paused schedule {name}. What runs goes on; `tidegate schedules resume {name}` goes on with it."
         )
@@ -154,21 +170,28 @@ async fn pause(args: &PauseArgs, config: &Config, output: &Output) -> Result<()>
 async fn resume(name: &str, config: &Config, output: &Output) -> Result<()> {
     let name: ScheduleName = parse::name(name)?;
     let data = data::existing(config).await?;
-    named(&*data.store, &name).await?;
-    let schedule = data.store.resume_schedule(name.clone(), parse::now()).await?;
+    let before = named(&*data.store, &name).await?;
+    let resumed = data.store.resume_schedule(name.clone(), parse::now()).await;
     data.close().await?;
-    output.answer(&json!({ "schedule": schedule_json(&schedule) }), || {
-        format!("Resumed schedule {name}; {}.", look::next_sentence(&schedule))
+    let schedule = resumed.map_err(|e| refused(e, &before))?;
+    let was_paused = before.paused.is_some();
+    output.answer(&json!({ "schedule": schedule_json(&schedule), "was_paused": was_paused }), || {
+        let done = if was_paused {
+            format!("Resumed schedule {name}")
+        } else {
+            format!("Schedule {name} was not paused")
+        };
+        format!("{done}; {}.", look::next_sentence(&schedule))
     })
 }
 
 async fn run_now(name: &str, config: &Config, output: &Output) -> Result<()> {
     let name: ScheduleName = parse::name(name)?;
     let data = data::existing(config).await?;
-    named(&*data.store, &name).await?;
+    let schedule = named(&*data.store, &name).await?;
     let job = data.store.run_schedule(name.clone(), parse::now()).await;
     data.close().await?;
-    let job = job?;
+    let job = job.map_err(|e| refused(e, &schedule))?;
     output.answer(&json!({ "schedule": name, "job": job }), || {
         format!("Enqueued {job} for schedule {name}. `tidegate why {job}` says where it stands.")
     })

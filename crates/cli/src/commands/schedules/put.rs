@@ -4,7 +4,8 @@ use clap::Args;
 use serde_json::json;
 use tidegate_core::codes;
 use tidegate_core::ids::{KindName, ScheduleName};
-use tidegate_core::schedule::{Missed, Overlap, ScheduleSettings, ScheduleSpec};
+use tidegate_core::schedule::{Missed, Overlap, ScheduleSettings, ScheduleSpec, Times};
+use tidegate_core::time::Timestamp;
 use tidegate_store::params::{PutSchedule, ScheduleChange};
 
 use super::{look, named, schedule_json};
@@ -164,6 +165,17 @@ fn missed(text: &str) -> Result<Missed> {
     }
 }
 
+/// Refuses a single time that has passed: nothing would ever run.
+fn refuse_the_past(settings: &ScheduleSettings, now: Timestamp) -> Result<()> {
+    match settings.compile().map(|compiled| compiled.times) {
+        Ok(Times::At(at)) if at <= now => {
+            Err(Failure::new(codes::INVALID_SCHEDULE, format!("at: {at} has passed, it would never run"))
+                .hint("name a time to come; `tidegate enqueue KIND` enqueues a job now"))
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(super) async fn put(args: PutArgs, config: &Config, output: &Output) -> Result<()> {
     let name: ScheduleName = parse::name(&args.name)?;
     let kind: Option<KindName> = parse::optional_name(args.kind.as_deref())?;
@@ -175,7 +187,11 @@ pub(super) async fn put(args: PutArgs, config: &Config, output: &Output) -> Resu
         Failure::new(codes::INVALID_SCHEDULE, format!("schedule {name} is new and has no kind"))
             .hint(format!("name it: tidegate schedules put {name} --kind KIND --cron '0 3 * * *'"))
     })?;
-    let settings = apply(&args, before.map(|s| s.settings).unwrap_or_default())?;
+    let settings = apply(&args, before.as_ref().map(|s| s.settings.clone()).unwrap_or_default())?;
+    // The same again, after its time has come, changes nothing and stays right.
+    if before.is_none_or(|s| !s.settings.ticks_like(&settings)) {
+        refuse_the_past(&settings, now)?;
+    }
     let change = data
         .store
         .put_schedule(PutSchedule { name: name.clone(), spec: ScheduleSpec { kind, settings }, now })

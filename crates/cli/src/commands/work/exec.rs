@@ -5,20 +5,27 @@
 //! whose time is up, or whose lease is lost, gets SIGKILL at once, because nothing may go on working for it. For the
 //! same reason the grace ends with SIGKILL for what is left of the group, even if the command itself has ended.
 //!
+//! A command that cannot be run is no job's fault: a worker does not begin if it can see that, and ends if it comes to know.
+//!
 //! What opens the store is kept from the command unless it is passed on purpose: a handler that prints its environment
 //! would write it into the job's log, for everybody who may read jobs.
 
 use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use serde_json::value::RawValue;
-use tidegate::{Category, Context, Failure, Outcome, StopReason, done, done_with};
-use tidegate_core::limits;
+use tidegate::{Category, Context, Error, Failure, Outcome, StopReason, done, done_with};
+use tidegate_core::{codes, limits};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin};
+
+use crate::error;
 
 /// Time between two writes of log lines.
 const LOG_EVERY: Duration = Duration::from_millis(500);
@@ -33,13 +40,35 @@ const CREDENTIALS: [&str; 4] = ["TIDEGATE_KEY", "TIDEGATE_STORE", "TIDEGATE_DATA
 /// What is run.
 pub(super) struct Command {
     words: Vec<String>,
+    /// What was asked for, as it was typed.
+    shown: String,
     grace: Duration,
     pass_credentials: bool,
+    /// It ended at least once in a way that a command has that can be run.
+    ran: AtomicBool,
 }
 
 impl Command {
-    pub(super) fn new(words: Vec<String>, grace_ms: i64, pass_credentials: bool) -> Self {
-        Self { words, grace: Duration::from_millis(grace_ms.max(0) as u64), pass_credentials }
+    /// A line for the shell.
+    pub(super) fn line(line: &str, grace_ms: i64, pass_credentials: bool) -> error::Result<Self> {
+        if let Some(word) = plain_program(line) {
+            there(word, in_path(word) || shell_knows(word))?;
+        }
+        let words = vec!["sh".into(), "-c".into(), line.to_owned()];
+        Ok(Self::new(words, line.to_owned(), grace_ms, pass_credentials))
+    }
+
+    /// A program and its arguments.
+    pub(super) fn program(words: &[String], grace_ms: i64, pass_credentials: bool) -> error::Result<Self> {
+        if let Some(word) = words.first() {
+            there(word, in_path(word))?;
+        }
+        Ok(Self::new(words.to_vec(), words.join(" "), grace_ms, pass_credentials))
+    }
+
+    fn new(words: Vec<String>, shown: String, grace_ms: i64, pass_credentials: bool) -> Self {
+        let grace = Duration::from_millis(grace_ms.max(0) as u64);
+        Self { words, shown, grace, pass_credentials, ran: AtomicBool::new(false) }
     }
 
     /// Runs the command for one job.
@@ -73,7 +102,22 @@ impl Command {
         };
         group.forget();
         log.flush(cx).await;
-        outcome(status?, &result, &log)
+        let status = status?;
+        match status.code() {
+            // Of a command that has run, it is the job that asks for something that is not there.
+            Some(code @ (126 | 127)) if !self.ran.load(Ordering::Relaxed) && !cx.is_cancelled() => {
+                Err(self.unfit(&failed(code, &log.said())))
+            }
+            Some(126 | 127) | None => outcome(status, &result, &log),
+            Some(_) => {
+                self.ran.store(true, Ordering::Relaxed);
+                outcome(status, &result, &log)
+            }
+        }
+    }
+
+    fn unfit(&self, why: &str) -> Failure {
+        Failure::unfit(Error::new(codes::NOT_RUNNABLE, format!("`{}` could not be run: {why}", self.shown)))
     }
 
     fn spawn(&self, cx: &Context) -> Result<Child, Failure> {
@@ -103,9 +147,7 @@ impl Command {
             .process_group(0)
             .kill_on_drop(true);
         command.spawn().map_err(|e| match e.kind() {
-            std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => {
-                Failure::config("NOT_RUNNABLE", format!("{program} could not be run: {e}"))
-            }
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => self.unfit(&e.to_string()),
             // Out of processes, memory or files: better later.
             _ => Failure::new(
                 Category::ResourceUnavailable,
@@ -206,6 +248,11 @@ struct Log {
 const LAST_LINES: usize = 20;
 
 impl Log {
+    /// What went wrong, to follow what it is about; empty if nothing was said.
+    fn said(&self) -> String {
+        telling(&self.last).map_or(String::new(), |line| format!(": {}", line.trim()))
+    }
+
     async fn follow(&mut self, errors: impl AsyncRead + Unpin, cx: &Context) {
         let mut reader = BufReader::new(errors);
         let mut tick = tokio::time::interval(LOG_EVERY);
@@ -272,19 +319,63 @@ fn text(line: &mut Vec<u8>) -> String {
 }
 
 fn outcome(status: ExitStatus, output: &[u8], log: &Log) -> Outcome {
-    let said = telling(&log.last).map_or(String::new(), |line| format!(": {}", line.trim()));
+    let said = log.said();
     match (status.code(), status.signal()) {
         (Some(0), _) => result(output),
-        (Some(code), _) => {
-            let (category, name) = meaning(code);
-            let name = name.map_or(String::new(), |n| format!(" ({n})"));
-            Err(Failure::new(category, format!("EXIT_{code}"), format!("exit code {code}{name}{said}")))
-        }
+        (Some(code), _) => Err(Failure::new(meaning(code).0, format!("EXIT_{code}"), failed(code, &said))),
         (None, Some(signal)) => {
             Err(Failure::logic(format!("SIGNAL_{signal}"), format!("killed by signal {signal}{said}")))
         }
         (None, None) => Err(Failure::logic("NO_STATUS", format!("it ended without a status{said}"))),
     }
+}
+
+fn failed(code: i32, said: &str) -> String {
+    let name = meaning(code).1.map_or(String::new(), |n| format!(" ({n})"));
+    format!("exit code {code}{name}{said}")
+}
+
+/// The program that a line for the shell begins with, if it is written out: nothing that the shell would make something else of.
+fn plain_program(line: &str) -> Option<&str> {
+    let word = line.split_whitespace().next()?;
+    word.chars().all(|c| c.is_alphanumeric() || "/._-+:@,".contains(c)).then_some(word)
+}
+
+/// Whether this program would be found, by its path or along `PATH`.
+fn in_path(program: &str) -> bool {
+    let runnable = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+    if program.contains('/') {
+        return runnable(Path::new(program));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| runnable(&dir.join(program)))
+}
+
+/// Whether it is a word of the shell itself, like `exec` or `while`.
+fn shell_knows(word: &str) -> bool {
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "command -v -- \"$1\"", "sh", word]);
+    shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Of a path it says nothing but that it is one.
+    !word.contains('/') && shell.status().is_ok_and(|status| status.success())
+}
+
+/// Refuses a program that is not there, before it costs a job anything.
+fn there(program: &str, found: bool) -> error::Result<()> {
+    if found {
+        return Ok(());
+    }
+    let here = Path::new(program).is_file();
+    let (why, hint) = match (here, program.contains('/')) {
+        (true, true) => ("may not be executed", format!("`chmod +x {program}` allows it")),
+        (true, false) => ("is not in PATH", format!("there is one in this directory: write ./{program}")),
+        (false, true) => (
+            "does not exist",
+            "check the path; it counts from the directory that the worker is started in".into(),
+        ),
+        (false, false) => ("is not in PATH", "check the name, or write the whole path of the program".into()),
+    };
+    Err(error::Failure::new(codes::NOT_RUNNABLE, format!("{program} {why}")).hint(hint))
 }
 
 /// The line that says what went wrong: the first that calls itself an error, as compilers and this program write them; else the
@@ -353,6 +444,25 @@ mod tests {
         assert_eq!(meaning(75), (Category::TransientServer, Some("EX_TEMPFAIL")));
         assert_eq!(meaning(1).0, Category::LogicError);
         assert_eq!(meaning(127).0, Category::PermanentConfig);
+    }
+
+    #[test]
+    fn a_program_is_looked_for_only_if_the_shell_would_take_the_word_as_it_is() {
+        for (line, program) in [
+            ("./handler.sh --fast", Some("./handler.sh")),
+            ("  cat", Some("cat")),
+            ("NAME=x ./handler.sh", None),
+            ("$HANDLER", None),
+            ("~/handler.sh", None),
+            ("\"my handler\"", None),
+            ("(cat; true)", None),
+            ("cat;true", None),
+            ("", None),
+        ] {
+            assert_eq!(plain_program(line), program, "{line}");
+        }
+        assert!(in_path("cat") && !in_path("no-such-program") && !in_path("/tmp"));
+        assert!(shell_knows("while") && shell_knows("exec") && !shell_knows("no-such-program"));
     }
 
     #[test]

@@ -88,13 +88,15 @@ pub(super) async fn choose(
 
 fn all_of(queues: &[QueueName], known: Vec<KindView>) -> Result<Kinds> {
     let served = |k: &KindView| queues.contains(&k.settings.queue);
+    let near = |queue: &QueueName| nearest(queue.as_str(), known.iter().map(|k| k.settings.queue.as_str()));
+    let near =
+        queues.iter().find_map(|queue| Some(format!("did you mean --queue {}? Otherwise ", near(queue)?)));
     let list: Vec<_> = known.into_iter().filter(served).map(|k| (k.name, None)).collect();
     if list.is_empty() {
         let queues: Vec<&str> = queues.iter().map(QueueName::as_str).collect();
         let detail = format!("no kind is registered in {}", queues.join(", "));
-        return Err(
-            Failure::new(codes::UNKNOWN_KIND, detail).hint("name one with --kind, and it is registered")
-        );
+        return Err(Failure::new(codes::UNKNOWN_KIND, detail)
+            .hint(format!("{}name one with --kind, and it is registered", near.unwrap_or_default())));
     }
     Ok(Kinds { list, similar: vec![], slips: vec![] })
 }

@@ -106,11 +106,10 @@ enum Handler {
 
 impl Handler {
     fn of(args: &WorkArgs, grace_ms: i64) -> Result<Self> {
-        let sh = |line: &String| vec!["sh".to_owned(), "-c".into(), line.clone()];
-        let command = |words| Ok(Self::Command(Command::new(words, grace_ms, args.pass_credentials)));
+        let pass = args.pass_credentials;
         match (&args.exec, &args.url, args.program.as_slice()) {
-            (Some(line), None, []) => command(sh(line)),
-            (None, None, [_, ..]) => command(args.program.clone()),
+            (Some(line), None, []) => Command::line(line, grace_ms, pass).map(Self::Command),
+            (None, None, words @ [_, ..]) => Command::program(words, grace_ms, pass).map(Self::Command),
             (None, Some(url), []) => Ok(Self::Endpoint(Endpoint::new(url)?)),
             _ => Err(Failure::new(codes::INVALID_REQUEST, "nothing is named that would do the work")
                 .hint("add --exec './handler.sh', --url http://127.0.0.1:9000/jobs, or -- PROGRAM ARGS")),
@@ -324,6 +323,8 @@ fn sentence(failure: &JobFailure) -> String {
         format!("put off: {}", failure.message())
     } else if failure.is_snooze() {
         format!("snoozed: {}", failure.message())
+    } else if failure.category().is_none() {
+        format!("given back: {}", failure.message())
     } else {
         format!("failed: {}: {}", failure.code(), failure.message())
     }
