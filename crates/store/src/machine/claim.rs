@@ -266,10 +266,8 @@ impl<R: Rows> Machine<R> {
             };
             self.change(Change::Extended(id, until))?;
             self.rows.extend_lease(id, until)?;
-            let leases = &self.memory.leases;
-            let held = leases.get(id).into_iter().flat_map(|lease| leases.held(lease));
-            let wanted = |seq: &Seq| leases.running(*seq).is_some_and(|r| r.cancel_requested);
-            beats.push(Beat { lease: id, until: Some(until), cancel: held.filter(wanted).collect() });
+            let asked = self.memory.leases.held(id).filter(|(_, running)| running.cancel_requested);
+            beats.push(Beat { lease: id, until: Some(until), cancel: asked.map(|(seq, _)| seq).collect() });
         }
         Ok(beats)
     }

@@ -108,7 +108,10 @@ impl<R: Rows> Machine<R> {
         let schedule =
             |(id, s): (ScheduleId, &Scheduled)| (id, (s.name.clone(), (*s.spec).clone(), s.state.clone()));
         // Who rebuilt it from rows does not know what it held before.
-        let held = |lease: &Lease| Lease { jobs: known.leases.held(lease).collect(), ..lease.clone() };
+        let held = |lease: &Lease| {
+            let jobs = known.leases.held(lease.id).map(|(seq, _)| seq).collect();
+            Lease { jobs, ..lease.clone() }
+        };
         let mut with_state: Vec<Seq> = known.with_state.iter().copied().collect();
         with_state.sort_unstable();
         Digest {

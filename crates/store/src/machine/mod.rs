@@ -144,7 +144,7 @@ impl<R: Rows> Machine<R> {
 
     /// Whether this lease still holds this job.
     pub fn holds(&self, ticket: Ticket) -> bool {
-        self.memory.leases.running(ticket.seq).is_some_and(|running| running.lease == ticket.lease)
+        self.memory.leases.holds(ticket.lease, ticket.seq)
     }
 
     /// Whether time alone has something to do by now: jobs that are due, leases that have ended, ticks of schedules, those who have

@@ -208,22 +208,17 @@ fn restore_lease(known: &mut Known, rows: &mut impl Rows, row: LeaseRow, jobs: V
         let has_state = known.with_state.contains(&seq);
         let state = if has_state { rows.state(seq)?.unwrap_or_default() } else { StateRow::default() };
         known.lanes.restore_running(job.lane, now);
-        running.push((
-            seq,
-            Running {
-                lease: row.id,
-                id: job.id,
-                kind: job.kind,
-                tenant: job.tenant,
-                lane: job.lane,
-                attempt: state.failures + 1,
-                unique: job
-                    .extra
-                    .and_then(|e| e.unique)
-                    .is_some_and(|u| u.scope == UniqueScope::PendingOrRunning),
-                cancel_requested: state.cancel_note.is_some(),
-            },
-        ));
+        let unique = job.extra.and_then(|e| e.unique);
+        running.push(Running {
+            lease: row.id,
+            id: job.id,
+            kind: job.kind,
+            tenant: job.tenant,
+            lane: job.lane,
+            attempt: state.failures + 1,
+            unique: unique.is_some_and(|u| u.scope == UniqueScope::PendingOrRunning),
+            cancel_requested: state.cancel_note.is_some(),
+        });
     }
     let lease = Lease {
         id: row.id,

@@ -43,7 +43,7 @@ impl<R: Rows> Machine<R> {
         }
         let mut reads = Reads::default();
         for Settlement { ticket: Ticket { lease, seq }, outcome } in settlements {
-            let Some(running) = self.memory.leases.running(*seq).filter(|r| r.lease == *lease) else {
+            let Some(running) = self.memory.leases.under(*lease, *seq) else {
                 continue;
             };
             let fails = match outcome {
@@ -69,7 +69,7 @@ impl<R: Rows> Machine<R> {
 
     fn settle_one(&mut self, settlement: Settlement, seed: u64, now: Timestamp) -> Result<Settled> {
         let Settlement { ticket: Ticket { lease, seq }, outcome } = settlement;
-        let Some(running) = self.memory.leases.running(seq).copied().filter(|r| r.lease == lease) else {
+        let Some(running) = self.memory.leases.under(lease, seq).copied() else {
             self.stale_refused += 1;
             return Ok(Settled::Stale);
         };

@@ -102,18 +102,15 @@ impl Memory {
             let started = || Happened::Started { worker: leased.worker.clone(), attempt: job.attempt };
             self.event(face, started);
         }
-        let running = leased.jobs.iter().map(|job| {
-            let running = Running {
-                lease: leased.id,
-                id: job.id,
-                kind: job.kind,
-                tenant: job.tenant,
-                lane: job.home.unwrap_or(job.from),
-                attempt: job.attempt,
-                unique: job.unique,
-                cancel_requested: false,
-            };
-            (job.seq, running)
+        let running = leased.jobs.iter().map(|job| Running {
+            lease: leased.id,
+            id: job.id,
+            kind: job.kind,
+            tenant: job.tenant,
+            lane: job.home.unwrap_or(job.from),
+            attempt: job.attempt,
+            unique: job.unique,
+            cancel_requested: false,
         });
         let lease = Lease {
             id: leased.id,
