@@ -27,9 +27,9 @@ use crate::output::{Column, Output, Table};
 
 /// Turns of one process and of all. The one in the middle counts: a machine that others use, too, is a third faster in one turn
 /// than in the next, and the best of a few turns says which of the two met the better moment.
-const ROUNDS: usize = 5;
-/// How often a child tells its progress.
-const TELL: Duration = Duration::from_millis(5);
+const ROUNDS: usize = 7;
+/// How often a child tells its progress: each time costs a little, and four of them four times as much.
+const TELL: Duration = Duration::from_millis(20);
 /// Time without progress after which something is wrong.
 const STALL: Duration = Duration::from_secs(30);
 
