@@ -110,7 +110,7 @@ measure_on_postgres() {
     server_sql "drop database tidegate_filled with (force)"
   fi
 
-  # Three times as many, and five turns each: to get four processes going and to end them is in the time, and short turns vary by more than is compared.
+  # Three times as many, and seven turns each: to get four processes going and to end them is in the time, and short turns vary by more than is compared.
   for ((round = 1; round <= repeat; round++)); do
     say "Tidegate, $((jobs * 3)) jobs, 1 process and 4, round $round of $repeat"
     fresh_database tidegate_processes
