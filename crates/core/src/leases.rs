@@ -34,7 +34,7 @@ pub struct Lease {
     pub length_ms: i64,
     /// Whether it holds one suspect, and whether that one must be alone in its process.
     pub lone: Option<Exclusive>,
-    /// Jobs granted, in order. Those that are off it since are not taken out; see [`Leases::held`].
+    /// Jobs granted, in order. Those that are off it since may be among them; see [`Leases::held`].
     pub jobs: Vec<Seq>,
 }
 
@@ -59,7 +59,8 @@ pub struct Running {
     pub cancel_requested: bool,
 }
 
-/// Jobs from which on a lease is large.
+/// Jobs from which on a lease is large; one that holds a quarter of that no longer is. So large ones are no more than what runs,
+/// divided by that quarter.
 const LARGE: usize = 128;
 
 /// A lease, and what it still holds.
@@ -83,6 +84,13 @@ impl Live {
 
     fn is_large(&self) -> bool {
         self.lease.jobs.len() >= LARGE
+    }
+
+    /// Forgets the jobs that are off it.
+    fn shrink(&mut self) {
+        let held: Vec<(Seq, Running)> = self.held().map(|(seq, running)| (seq, *running)).collect();
+        self.lease.jobs = held.iter().map(|(seq, _)| *seq).collect();
+        self.running = held.into_iter().map(|(_, running)| Some(running)).collect();
     }
 
     fn held(&self) -> impl Iterator<Item = (Seq, &Running)> {
@@ -204,10 +212,14 @@ impl Leases {
         let running = live.running[place].take()?;
         live.left -= 1;
         let (since, left) = (live.lease.since, live.left);
-        if live.is_large() {
-            self.latest = Some(id);
-        } else {
+        if !live.is_large() {
             self.single.remove(&seq);
+        } else if left <= LARGE / 4 {
+            live.shrink();
+            self.single.extend(live.lease.jobs.iter().map(|seq| (*seq, id)));
+            self.no_longer_large(id);
+        } else {
+            self.latest = Some(id);
         }
         if left == 0 {
             self.drop_lease(id);
@@ -215,10 +227,13 @@ impl Leases {
         Some((running, since))
     }
 
-    fn drop_lease(&mut self, id: LeaseId) {
-        let Some(Live { lease, .. }) = self.by_id.remove(&id) else { return };
+    fn no_longer_large(&mut self, id: LeaseId) {
         self.large.retain(|large| *large != id);
         self.latest = self.latest.filter(|latest| *latest != id);
+    }
+
+    fn drop_lease(&mut self, id: LeaseId) {
+        let Some(Live { lease, .. }) = self.by_id.remove(&id) else { return };
         self.by_expiry.remove(&(lease.until, id));
         if let Some(p) = self.processes.get_mut(&lease.process) {
             p.leases -= 1;
@@ -356,6 +371,7 @@ mod tests {
             assert!(model.iter().all(|(seq, r)| leases.running(*seq) == Some(r)));
             let held = leases.all().flat_map(|lease| leases.held(lease.id)).count();
             assert_eq!((held, leases.single.len() <= model.len()), (model.len(), true));
+            assert!(leases.large.len() <= model.len() / (LARGE / 4), "large ones are few");
         }
         for seq in model.keys() {
             leases.release(*seq);

@@ -181,13 +181,6 @@ impl RetryPolicy {
         if spans.iter().any(|ms| !(0..=limits::MAX_DELAY_MS).contains(ms)) {
             faults.push(("backoff", "delays must be between 0 and ten years".into()));
         }
-        if let Some((first, first_ms, cap_ms)) = self.backoff.is_capped_from_the_start() {
-            let (from, cap) = (Millis(first_ms), Millis(cap_ms));
-            faults.push((
-                "backoff",
-                format!("the first delay ({first}, {from}) is above the largest (cap, {cap}): raise cap or lower {first}"),
-            ));
-        }
         for (field, list) in [("retry_on", &self.retry_on), ("no_retry_on", &self.no_retry_on)] {
             if list.len() > limits::MAX_KIND_LIST
                 || list.iter().any(|code| code.len() > limits::MAX_NAME_BYTES)
@@ -195,9 +188,24 @@ impl RetryPolicy {
                 let most = limits::MAX_KIND_LIST;
                 faults.push((field, format!("{field} must have at most {most} codes of up to 128 bytes")));
             }
+        }
+        faults
+    }
+
+    /// What cannot be meant, with the field: asked of what somebody writes into a document now, and not of what is kept, which goes on as it was.
+    pub fn doubts(&self) -> Vec<(&'static str, String)> {
+        let mut doubts = vec![];
+        if let Some((first, first_ms, cap_ms)) = self.backoff.is_capped_from_the_start() {
+            let (from, cap) = (Millis(first_ms), Millis(cap_ms));
+            doubts.push((
+                "backoff",
+                format!("the first delay ({first}, {from}) is above the largest (cap, {cap}): raise cap or lower {first}"),
+            ));
+        }
+        for (field, list) in [("retry_on", &self.retry_on), ("no_retry_on", &self.no_retry_on)] {
             for category in list.iter().filter_map(|code| Category::parse(code)) {
                 let category = category.as_str();
-                faults.push((
+                doubts.push((
                     field,
                     format!(
                         "{category} is a category, and {field} lists codes like ETIMEDOUT; how a category is retried is said in `[categories]`"
@@ -206,9 +214,9 @@ impl RetryPolicy {
             }
         }
         for code in self.retry_on.iter().filter(|code| self.no_retry_on.contains(code)) {
-            faults.push(("no_retry_on", format!("{code} is in retry_on as well: leave one of them out")));
+            doubts.push(("no_retry_on", format!("{code} is in retry_on as well: leave one of them out")));
         }
-        faults
+        doubts
     }
 
     /// Delay after the `failures`-th failure (1 is the first) before jitter and cap, and the cap.
@@ -410,33 +418,34 @@ mod tests {
 
     #[test]
     fn a_policy_that_cannot_be_meant_is_refused_with_the_field() {
-        let faults = |change: &dyn Fn(&mut RetryPolicy)| {
+        let doubts = |change: &dyn Fn(&mut RetryPolicy)| {
             let mut policy = RetryPolicy::standard();
             change(&mut policy);
-            let said = policy.faults();
+            assert_eq!(policy.faults(), [], "one that is kept goes on");
+            let said = policy.doubts();
             assert_eq!(said.len(), 1, "{said:?}");
             format!("{}: {}", said[0].0, said[0].1)
         };
-        let capped = faults(&|p| {
+        let capped = doubts(&|p| {
             p.backoff = Backoff::Exponential { base_ms: 60_000, factor: 2.0, cap_ms: 1_000 };
         });
         assert_eq!(
             capped,
             "backoff: the first delay (base, 1 m) is above the largest (cap, 1.0 s): raise cap or lower base"
         );
-        let step = faults(&|p| p.backoff = Backoff::Linear { step_ms: 2_000, cap_ms: 1_000 });
+        let step = doubts(&|p| p.backoff = Backoff::Linear { step_ms: 2_000, cap_ms: 1_000 });
         assert!(step.starts_with("backoff: the first delay (step, 2.0 s)"), "{step}");
-        let category = faults(&|p| p.retry_on = vec!["transient_network".into(), "ETIMEDOUT".into()]);
+        let category = doubts(&|p| p.retry_on = vec!["transient_network".into(), "ETIMEDOUT".into()]);
         assert!(category.starts_with("retry_on: TRANSIENT_NETWORK is a category"), "{category}");
-        let both = faults(&|p| {
+        let both = doubts(&|p| {
             (p.retry_on, p.no_retry_on) = (vec!["A".into(), "B".into()], vec!["B".into()]);
         });
         assert_eq!(both, "no_retry_on: B is in retry_on as well: leave one of them out");
         for name in RetryPolicy::NAMES {
-            assert_eq!(RetryPolicy::named(name).unwrap().check(), Ok(()), "{name}");
+            assert_eq!(RetryPolicy::named(name).unwrap().doubts(), [], "{name}");
         }
         for policy in Category::ALL.into_iter().filter_map(RetryPolicy::of_category) {
-            assert_eq!(policy.check(), Ok(()));
+            assert_eq!(policy.doubts(), []);
         }
     }
 

@@ -289,7 +289,8 @@ impl Hub {
         // After the pieces: who sees this id and finds no piece waiting has missed nothing.
         state.told = newest.or(state.told);
         let spent = told.events as f64 / f64::from(self.events_per_second.max(1));
-        pending.spent_until = saved_from + Duration::from_secs_f64(spent);
+        // Streams are told a little in any case; what that was too much is not held against them for long.
+        pending.spent_until = (saved_from + Duration::from_secs_f64(spent)).min(now + SAVED);
         pending.not_before = now + (PER_WRITE * told.streams as u32).min(LONGEST_PAUSE);
     }
 

@@ -176,21 +176,31 @@ fn a_worker_does_not_begin_with_a_command_that_is_not_there() {
 }
 
 #[test]
-fn a_command_that_the_shell_does_not_find_ends_the_worker_and_costs_no_attempt() {
+fn a_command_that_the_shell_does_not_find_twice_ends_the_worker() {
     let place = Place::default();
     place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
     let ids: Vec<String> = (0..3).map(|_| enqueue(&place, "hello", "1", &[])).collect();
-    let args = ["work", "--until-idle", "--kind", "hello", "--exec", "cd . && ./hndler.sh"];
+    let args = ["work", "--until-idle", "--kind", "hello", "--exec", "cd . && TOKEN=hunter2 ./hndler.sh"];
     let ended = place.run(&args);
     assert_eq!(ended.code, 2, "{}", ended.err);
     let said = flat(&ended.err);
-    assert!(said.contains("error[TG2022]: `cd . && ./hndler.sh` could not be run: exit code 127"), "{said}");
+    assert!(said.contains("error[TG2022]: the command could not be run: exit code 127"), "{said}");
+    assert!(!ended.err.contains("hunter2"), "{}", ended.err);
     assert!(said.contains("hndler.sh: not found") || said.contains("No such file"), "{said}");
-    for id in &ids {
-        let job = job(&place, id);
-        assert_eq!((&job["state"], &job["attempt"]), (&"ready".into(), &0.into()), "{job:#}");
-    }
-    assert_eq!(work(&place, &["--kind", "hello", "--exec", "true"]).ok().json()["attempts"]["completed"], 3);
+    let jobs: Vec<Value> = ids.iter().map(|id| job(&place, id)).collect();
+    let dead = jobs.iter().filter(|job| job["dead"]["category"] == "PERMANENT_CONFIG").count();
+    let ready = jobs.iter().filter(|job| job["state"] == "ready" && job["attempt"] == 0).count();
+    assert_eq!((dead, ready), (1, 2), "one may have asked for what is not there: {jobs:#?}");
+    assert_eq!(work(&place, &["--kind", "hello", "--exec", "true"]).ok().json()["attempts"]["completed"], 2);
+}
+
+#[test]
+fn one_job_that_asks_for_what_is_not_there_stops_nobody() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let ids = ["127", "0", "127"].map(|code| enqueue(&place, "hello", code, &[]));
+    work(&place, &["--kind", "hello", "--concurrency", "1", "--exec", "exit $(cat)"]).ok();
+    assert_eq!(ids.map(|id| job(&place, &id)["state"].clone()), ["dead", "completed", "dead"]);
 }
 
 #[test]

@@ -74,6 +74,39 @@ impl Document {
         Reading::of_value(value).into_document()
     }
 
+    /// What can be understood and cannot be meant, with its place. Asked of what somebody writes now; what is kept goes on as it was.
+    pub(super) fn doubts(&self) -> Vec<Problem> {
+        let mut doubts = vec![];
+        let mut retry = |path: &str, policy: &RetryPolicy| {
+            for (field, what) in policy.doubts() {
+                doubts.push(Problem { path: join(path, field), what });
+            }
+        };
+        for (name, policy) in &self.policies.named {
+            retry(&join("policies", name), policy);
+        }
+        for (category, policy) in &self.policies.categories {
+            retry(&join("categories", category.as_str()), policy);
+        }
+        // One that has a name was looked at where it is.
+        for (name, queue) in self.queues.iter().filter(|(_, queue)| queue.policy.is_none()) {
+            retry(&join(&join("queues", name.as_str()), "retry"), &queue.retry);
+        }
+        for (name, kind) in &self.kinds {
+            let path = join("kinds", name.as_str());
+            if let (Some(policy), None) = (&kind.retry, &kind.policy) {
+                retry(&join(&path, "retry"), policy);
+            }
+        }
+        for (name, kind) in &self.kinds {
+            let path = join("kinds", name.as_str());
+            doubts.extend(kind.alerts.doubts().map(|what| Problem { path: join(&path, "alerts"), what }));
+            let schedule = kind.schedule.as_ref().and_then(ScheduleSpec::doubt);
+            doubts.extend(schedule.map(|(field, what)| Problem { path: format!("{path}.{field}"), what }));
+        }
+        doubts
+    }
+
     /// Which document it is, if it came from there.
     pub fn known_as(&self, source: &str) -> String {
         // However somebody wrote the way to it.

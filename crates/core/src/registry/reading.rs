@@ -80,7 +80,7 @@ pub struct Standing<'a> {
 }
 
 impl Reading {
-    /// Reads a document.
+    /// Reads a document that somebody wrote.
     pub fn of(text: &str, format: Format) -> Self {
         if text.len() > limits::MAX_REGISTRY_BYTES {
             let (bytes, most) = (text.len(), limits::MAX_REGISTRY_BYTES);
@@ -94,10 +94,17 @@ impl Reading {
                 format!("it is not TOML: line {line}: {}", e.message())
             }),
         };
-        value.map_or_else(Self::unreadable, |value: Value| Self::of_value(&value))
+        value.map_or_else(Self::unreadable, |value: Value| Self::of_value(&value).doubted())
     }
 
-    /// Reads a document from a value.
+    fn doubted(mut self) -> Self {
+        for Problem { path, what } in self.document.doubts() {
+            self.problems.add(path, what);
+        }
+        self
+    }
+
+    /// Reads a document that a store has kept, or a copy of one.
     pub fn of_value(value: &Value) -> Self {
         let mut problems = Problems::default();
         let (document, spoiled) = read_document(value, &mut problems);

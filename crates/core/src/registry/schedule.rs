@@ -88,7 +88,7 @@ impl ScheduleSpec {
         let mut others: Vec<(&'static str, Value)> = vec![];
         for _ in 0..2 * PLACES.len() {
             let settings = ScheduleSettings::deserialize(&Value::Object(rest.clone()));
-            let why = match settings.map_err(|e| e.to_string()).and_then(|settings| settings.checked()) {
+            let why = match settings.map_err(|e| e.to_string()).and_then(|settings| settings.compile()) {
                 Ok(compiled) => {
                     let Some((field, value)) = others.pop() else {
                         faults.extend(unfit(compiled.payload.as_str(), schema));
@@ -117,6 +117,13 @@ impl ScheduleSpec {
             }
         }
         faults
+    }
+
+    /// What cannot be meant of it, although it can be understood.
+    pub(super) fn doubt(&self) -> Option<(&'static str, String)> {
+        let settings = self.settings().ok()?;
+        settings.compile().ok()?;
+        Some(("schedule.jitter", settings.checked().err()?))
     }
 
     /// Whether a secret of its payload is written as it is shown.
@@ -232,8 +239,8 @@ mod tests {
         assert_eq!(places[0], "schedule", "one that does not exist");
         assert_eq!(places[1..], expected);
         assert_eq!(ScheduleSpec(json!({ "every": "5m" })).faults(None), []);
-        let long = ScheduleSpec(json!({ "every": "5m", "jitter": "10m" })).faults(None);
-        assert!(long.len() == 1 && long[0].0 == "schedule.jitter", "{long:?}");
+        let long = ScheduleSpec(json!({ "every": "5m", "jitter": "10m" }));
+        assert_eq!((long.faults(None), long.doubt().map(|d| d.0)), (vec![], Some("schedule.jitter")));
         assert_eq!(ScheduleSpec(json!({})).faults(None).len(), 1, "it must say when");
         let data = ScheduleSpec::read(&json!({ "every": "5m", "data": { "n": 1 } })).unwrap();
         assert_eq!(data.0, json!({ "every": "5m", "payload": { "n": 1 } }));

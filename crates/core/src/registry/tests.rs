@@ -189,6 +189,24 @@ retry = { max_attempts = 3, backoff = { type = "linear", step = "2h" } }
 }
 
 #[test]
+fn what_a_store_has_kept_goes_on_although_it_would_be_refused_now() {
+    let text = r#"
+[queues.q]
+retry = { max_attempts = 3, backoff = { type = "exponential", base = "2m", cap = "30s" } }
+[kinds.k]
+queue = "q"
+alerts = { slow = { condition = "longest_run > 60" } }
+schedule = { every = "5m", jitter = "10m" }
+"#;
+    let found = mistakes(text);
+    for part in ["queues.q.retry.backoff:", "kinds.k.alerts: slow.condition:", "kinds.k.schedule.jitter:"] {
+        assert!(found.iter().any(|m| m.starts_with(part)), "{part} in {found:#?}");
+    }
+    let value: serde_json::Value = toml::from_str(text).unwrap();
+    assert_eq!(Document::read(&value).err(), None);
+}
+
+#[test]
 fn what_a_document_names_must_be_somewhere() {
     let document = parse("[queues.billing]\n[kinds.k]\nqueue = \"biling\"\nretry = \"webhok\"\n");
     let said: Vec<String> =

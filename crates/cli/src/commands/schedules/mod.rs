@@ -157,7 +157,8 @@ async fn pause(args: &PauseArgs, config: &Config, output: &Output) -> Result<()>
     let paused = data.store.pause_schedule(name.clone(), args.by.clone(), parse::now()).await;
     data.close().await?;
     let schedule = paused.map_err(|e| refused(e, &before))?;
-    output.answer(&json!({ "schedule": schedule_json(&schedule) }), || {
+    let was_paused = before.paused.is_some();
+    output.answer(&json!({ "schedule": schedule_json(&schedule), "was_paused": was_paused }), || {
         if let Some(pause) = &before.paused {
             return format!("Schedule {name} was paused already, by {}.", pause.by);
         }

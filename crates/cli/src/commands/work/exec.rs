@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{Access, access};
@@ -37,15 +37,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Variables that hold or lead to what opens the store: URLs with passwords, keys, and the file that has either.
 const CREDENTIALS: [&str; 4] = ["TIDEGATE_KEY", "TIDEGATE_STORE", "TIDEGATE_DATA", "TIDEGATE_CONFIG"];
 
+/// How a command ended so far: not yet, once as one that is not there, or otherwise.
+const NOTHING: u8 = 0;
+const NOT_FOUND: u8 = 1;
+const RAN: u8 = 2;
+
 /// What is run.
 pub(super) struct Command {
     words: Vec<String>,
-    /// What was asked for, as it was typed.
+    /// What is said of it: not the rest of its line, which may hold secrets.
     shown: String,
     grace: Duration,
     pass_credentials: bool,
-    /// It ended at least once in a way that a command has that can be run.
-    ran: AtomicBool,
+    /// How it ended so far.
+    seen: AtomicU8,
 }
 
 impl Command {
@@ -55,7 +60,7 @@ impl Command {
             there(word, in_path(word) || shell_knows(word))?;
         }
         let words = vec!["sh".into(), "-c".into(), line.to_owned()];
-        Ok(Self::new(words, line.to_owned(), grace_ms, pass_credentials))
+        Ok(Self::new(words, "the command".into(), grace_ms, pass_credentials))
     }
 
     /// A program and its arguments.
@@ -63,12 +68,13 @@ impl Command {
         if let Some(word) = words.first() {
             there(word, in_path(word))?;
         }
-        Ok(Self::new(words.to_vec(), words.join(" "), grace_ms, pass_credentials))
+        let shown = words.first().cloned().unwrap_or_default();
+        Ok(Self::new(words.to_vec(), shown, grace_ms, pass_credentials))
     }
 
     fn new(words: Vec<String>, shown: String, grace_ms: i64, pass_credentials: bool) -> Self {
         let grace = Duration::from_millis(grace_ms.max(0) as u64);
-        Self { words, shown, grace, pass_credentials, ran: AtomicBool::new(false) }
+        Self { words, shown, grace, pass_credentials, seen: AtomicU8::new(NOTHING) }
     }
 
     /// Runs the command for one job.
@@ -104,20 +110,26 @@ impl Command {
         log.flush(cx).await;
         let status = status?;
         match status.code() {
-            // Of a command that has run, it is the job that asks for something that is not there.
-            Some(code @ (126 | 127)) if !self.ran.load(Ordering::Relaxed) && !cx.is_cancelled() => {
-                Err(self.unfit(&failed(code, &log.said())))
+            Some(code @ (126 | 127)) if !cx.is_cancelled() => {
+                // The first one may ask for something of its own that is not there, and ends like any other: one job must not stop
+                // every worker that takes it. Of a command that has run, it is always the job.
+                let before = self.seen.fetch_max(NOT_FOUND, Ordering::Relaxed);
+                if before == NOT_FOUND {
+                    Err(self.unfit(&failed(code, &log.said())))
+                } else {
+                    outcome(status, &result, &log)
+                }
             }
             Some(126 | 127) | None => outcome(status, &result, &log),
             Some(_) => {
-                self.ran.store(true, Ordering::Relaxed);
+                self.seen.store(RAN, Ordering::Relaxed);
                 outcome(status, &result, &log)
             }
         }
     }
 
     fn unfit(&self, why: &str) -> Failure {
-        Failure::unfit(Error::new(codes::NOT_RUNNABLE, format!("`{}` could not be run: {why}", self.shown)))
+        Failure::unfit(Error::new(codes::NOT_RUNNABLE, format!("{} could not be run: {why}", self.shown)))
     }
 
     fn spawn(&self, cx: &Context) -> Result<Child, Failure> {
