@@ -204,7 +204,7 @@ impl GateSet {
             i64::from(s.limit),
             1,
             100_000,
-            "disable the gate to let nothing pass, or write a limit",
+            "write a limit; to let nothing pass, park the jobs with `tidegate parks add`",
         )?;
         span(&format!("{path}.poll"), s.poll, 1_000, 30 * SECOND)?;
         let mut sum = 0;
