@@ -134,9 +134,9 @@ struct Lane {
     key: LaneKey,
     group: GroupNo,
     ready: BTreeMap<Seq, Timestamp>,
-    /// Age of a head that an older job, back from a retry or a snooze, has moved to the second place: the lane must not
-    /// grow young by it.
-    passed_head: Option<Timestamp>,
+    /// A job behind the head that has been ready for longer: one that came back from a retry, a snooze or a worker that stopped is the
+    /// head again, and the lane must not grow young by it.
+    elder: Option<(Seq, Timestamp)>,
     /// Jobs whose process died while they ran. They run one at a time.
     suspects: BTreeMap<Seq, Suspect>,
     parks: u32,
@@ -146,6 +146,28 @@ struct Lane {
     /// Position in the queue's set of suspects.
     suspect: Option<Seq>,
     age_at: Option<Timestamp>,
+}
+
+impl Lane {
+    /// Level (from 0) and virtual time at which it is served. Where a claim of another process is followed, after a rebuild, the lane may
+    /// not have aged yet: then it is served where it stands.
+    fn place(&self) -> (usize, u64) {
+        let base = usize::from(self.key.priority.level() - 1);
+        self.active.map_or((base, self.vtime[base]), |(level, vtime)| (usize::from(level - 1), vtime))
+    }
+
+    /// When the job became ready that has waited for longest.
+    fn since(&self) -> Option<Timestamp> {
+        let (_, head) = self.ready.first_key_value()?;
+        Some(self.elder.map_or(*head, |(_, at)| at.min(*head)))
+    }
+
+    /// Forgets the elder once it has been the head.
+    fn forget_elder(&mut self) {
+        let head = self.ready.first_key_value();
+        self.elder =
+            self.elder.filter(|(elder, at)| head.is_some_and(|(seq, since)| elder > seq && at < since));
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -313,7 +335,7 @@ impl Lanes {
             key,
             group,
             ready: BTreeMap::new(),
-            passed_head: None,
+            elder: None,
             suspects: BTreeMap::new(),
             parks: parks as u32,
             vtime: [0; 4],
@@ -345,13 +367,16 @@ impl Lanes {
     pub fn add_ready(&mut self, lane: LaneId, seq: Seq, ready_at: Timestamp, now: Timestamp) {
         let Some(l) = self.lanes.get_mut(&lane) else { return };
         let head = l.ready.first_key_value().map(|(first, at)| (*first, *at));
-        let head_changes = head.is_none_or(|(first, _)| seq < first);
-        if let Some((_, at)) = head.filter(|_| head_changes) {
-            l.passed_head = Some(l.passed_head.map_or(at, |passed| passed.min(at)));
-        }
+        let leads = head.is_none_or(|(first, _)| seq < first);
+        // Whichever of the two is behind the other from now on may be older than the one before it.
+        let (before, behind) =
+            if leads { (Some((seq, ready_at)), head) } else { (head, Some((seq, ready_at))) };
+        let younger = |job: Option<(Seq, Timestamp)>, at: Timestamp| job.is_none_or(|(_, job)| at < job);
+        let elder = behind.filter(|(_, at)| younger(before, *at) && younger(l.elder, *at));
+        l.elder = elder.or(l.elder);
         l.ready.insert(seq, ready_at);
         self.count_ready(lane, 1);
-        if head_changes {
+        if leads || elder.is_some() {
             self.refresh(lane, now);
         }
         self.is_back(lane, seq, now);
@@ -382,7 +407,9 @@ impl Lanes {
         if suspect && l.suspects.remove(&seq).is_none() {
             return false;
         }
-        l.passed_head = None;
+        if l.elder.is_some_and(|(elder, _)| elder == seq) {
+            l.elder = l.ready.range(seq..).next().map(|(next, at)| (*next, *at));
+        }
         if let Some(q) = self.queues.get_mut(&l.key.queue) {
             q.ready -= 1;
             q.suspects -= u64::from(suspect);
@@ -478,7 +505,7 @@ impl Lanes {
         let lanes: BTreeSet<LaneId> = self.lanes.keys().copied().collect();
         for lane in lanes {
             if let Some(l) = self.lanes.get_mut(&lane) {
-                for at in l.ready.values_mut() {
+                for at in l.ready.values_mut().chain(l.elder.as_mut().map(|(_, at)| at)) {
                     *at = (*at).min(now);
                 }
             }
@@ -516,8 +543,8 @@ impl Lanes {
             lane.suspect = suspect;
         }
 
-        let passed = lane.passed_head.unwrap_or(Timestamp(i64::MAX));
-        let head = lane.ready.first_key_value().map(|(_, at)| passed.min(*at)).filter(|_| open);
+        lane.forget_elder();
+        let head = lane.since().filter(|_| open);
         if let Some((level, vtime)) = lane.active {
             active.remove(level, vtime, id);
         }

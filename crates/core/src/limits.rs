@@ -73,10 +73,13 @@ pub const DEFAULT_MAX_WAIT_MS: i64 = 600_000;
 /// Jobs taken from one lane before the claim looks at the next (measured: 32 keeps throughput and lets a lone
 /// job come with the next claim).
 pub const LANE_QUANTUM: u32 = 32;
-/// Jobs after which a claim has looked at every lane, if there are not too many: with more than 32 lanes it takes fewer from each.
-pub const LANE_ROUND: u64 = 1_024;
+/// Jobs after which a claim has looked at every lane, if there are not too many: with more than 31 lanes it takes fewer from each. The
+/// largest claims are of two such rounds.
+pub const LANE_ROUND: u64 = MAX_CLAIM_BATCH as u64 / 2;
 /// Jobs taken from one lane at least, with however many others.
 pub const LEAST_QUANTUM: u64 = 4;
+/// Claims that ask for at least so many end with a whole round of all lanes, if that leaves out no more than an eighth of what they ask for.
+pub const WHOLE_ROUNDS_FROM: u32 = 512;
 /// Longest server-named delay that is believed (J8).
 pub const MAX_SERVER_DELAY_MS: i64 = 24 * 3_600_000;
 /// Largest record of an API key or a worker's presence.

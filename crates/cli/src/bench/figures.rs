@@ -20,9 +20,21 @@ impl Pickup {
         let at = |p: f64| {
             waits.get(((waits.len() as f64 * p) as usize).min(waits.len().saturating_sub(1))).copied()
         };
-        let rounded = |p| (at(p).unwrap_or_default() * 1_000.0).round() / 1_000.0;
+        let rounded = |p| thousandths(at(p).unwrap_or_default());
         Self { p50: rounded(0.50), p95: rounded(0.95), p99: rounded(0.99) }
     }
+}
+
+/// The one in the middle.
+pub(super) fn middle(of: &[f64]) -> f64 {
+    let mut sorted = of.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+/// Rounded to three digits.
+pub(super) fn thousandths(n: f64) -> f64 {
+    (n * 1_000.0).round() / 1_000.0
 }
 
 /// All figures of `bench jobs`. The names are a contract.

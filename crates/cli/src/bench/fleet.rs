@@ -19,6 +19,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 
+use super::figures::middle;
 use super::jobs::{self, NoOp};
 use crate::config::Config;
 use crate::data;
@@ -115,13 +116,6 @@ pub(super) async fn run(
 
 async fn open(config: &Config) -> Result<Tidegate> {
     Ok(Tidegate::with_store(data::open_or_create(config).await?.store))
-}
-
-/// The rate in the middle.
-fn middle(rates: &[f64]) -> f64 {
-    let mut rates = rates.to_vec();
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied().unwrap_or_default()
 }
 
 impl Figures {

@@ -15,6 +15,7 @@ use tidegate_gates::{Backend, GatesError, InProcess, PgGates, PgGatesOptions, Re
 use self::load::{Measured, Micros};
 use self::referee::Limited;
 use self::turns::{Callers, Compared, Loads};
+use super::figures::thousandths;
 use crate::error::{Failure, Result};
 use crate::output::{Column, Output, Table};
 
@@ -128,10 +129,6 @@ async fn alone(lasts: Duration, output: &Output) -> Result<Figures, GatesError> 
     let seen = referee::watch(&shared, lasts).await?;
     let figures = Figures::of("memory", lasts, 1, &compared, &crowd, seen);
     Ok(Figures { round_trips_per_admission: Some(0.0), ..figures })
-}
-
-fn thousandths(n: f64) -> f64 {
-    (n * 1_000.0).round() / 1_000.0
 }
 
 impl Figures {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tidegate::{Context, Job, Outcome, Tidegate, Worker, done};
 use tidegate_core::codes;
 use tidegate_core::time::Timestamp;
+use tidegate_store::Store;
 use tokio::sync::Notify;
 
 use super::backlog::{self, Backlog};
@@ -96,6 +97,48 @@ pub(super) fn now() -> Timestamp {
     crate::parse::now()
 }
 
+/// Where it is measured.
+pub(super) enum Place {
+    /// The store that a flag names.
+    Named(Target),
+    /// A directory that goes when it is dropped.
+    Temporary(tempfile::TempDir),
+}
+
+impl Place {
+    /// The store that a flag names, which must be empty, or a temporary directory.
+    pub(super) async fn of(config: &Config) -> Result<Self> {
+        let Some(empty) = data::named_and_empty(config, "the benchmark").await? else {
+            return Ok(Self::Temporary(tempfile::tempdir()?));
+        };
+        empty.close().await?;
+        Ok(Self::Named(empty.target))
+    }
+
+    fn target(&self) -> Target {
+        match self {
+            Self::Named(target) => target.clone(),
+            Self::Temporary(dir) => Target::Directory(dir.path().join("bench")),
+        }
+    }
+
+    /// As another process is told of it.
+    fn url(&self, config: &Config) -> String {
+        match self {
+            Self::Named(_) => config.text("store").unwrap_or_default().to_owned(),
+            Self::Temporary(_) => format!("sqlite:{}", self.target().shown()),
+        }
+    }
+
+    pub(super) async fn open(&self, config: &Config) -> Result<Arc<dyn Store>> {
+        Ok(data::open(self.target(), config).await?.store)
+    }
+
+    pub(super) fn shown(&self) -> String {
+        self.target().shown()
+    }
+}
+
 /// Measures the store that a flag names, which must be empty, or a temporary directory.
 pub(super) async fn run(args: JobsArgs, config: &Config, output: &Output) -> Result<()> {
     if let Some(processes) = args.processes {
@@ -104,18 +147,9 @@ pub(super) async fn run(args: JobsArgs, config: &Config, output: &Output) -> Res
     if let Some(minutes) = args.minutes {
         return steady::run(minutes, args.concurrency, config, output).await;
     }
-    let mut temporary = None;
-    let (target, url) = if args.filled {
-        (data::target(config)?, String::new())
-    } else if let Some(empty) = data::named_and_empty(config, "the benchmark").await? {
-        empty.close().await?;
-        (empty.target, config.text("store").unwrap_or_default().to_owned())
-    } else {
-        let dir = temporary.insert(tempfile::tempdir()?).path().join("bench");
-        (Target::Directory(dir.clone()), format!("sqlite:{}", dir.display()))
-    };
+    let place = if args.filled { Place::Named(data::target(config)?) } else { Place::of(config).await? };
     if !args.backlog.is_empty() && !args.filled {
-        backlog::fill_apart(&url, config.text("key"), &args.backlog)?;
+        backlog::fill_apart(&place.url(config), config.text("key"), &args.backlog)?;
     }
     let mut figures = Figures {
         jobs: args.jobs,
@@ -125,9 +159,9 @@ pub(super) async fn run(args: JobsArgs, config: &Config, output: &Output) -> Res
         ..Figures::default()
     };
     let opening = Instant::now();
-    let store = data::open(target.clone(), config).await?.store;
+    let store = place.open(config).await?;
     figures.cold_start_ms = millis(opening.elapsed());
-    figures.store = target.shown();
+    figures.store = place.shown();
     let tide = Tidegate::with_store(store.clone());
     tide.register::<NoOp>().await?;
     tide.register::<Pick>().await?;
@@ -164,7 +198,6 @@ pub(super) async fn run(args: JobsArgs, config: &Config, output: &Output) -> Res
         + if args.backlog.is_empty() { seen.missing() } else { 0 };
     figures.duplicated += seen.twice();
     tide.close().await?;
-    drop(temporary);
     output.answer(&figures, || figures.table(output))
 }
 

@@ -8,6 +8,7 @@ mod fleet;
 mod gates;
 mod http;
 mod jobs;
+mod neighbours;
 mod steady;
 
 use clap::{Args, Subcommand};
@@ -45,6 +46,12 @@ enum What {
   tidegate bench gates --gates redis://localhost --json
   tidegate bench gates --gates postgres://localhost/bench --seconds 10")]
     Gates(gates::GatesArgs),
+    /// Serve free tenants alone and next to one that is limited and has very many jobs, and compare how long theirs wait
+    #[command(after_help = "Examples:
+  tidegate bench neighbours
+  tidegate bench neighbours --limited 100000 --rate 200 --json
+  tidegate bench neighbours --store postgres://localhost/bench --gates redis://localhost")]
+    Neighbours(neighbours::NeighboursArgs),
     /// Fill a store with a backlog; `bench jobs` does this in a process of its own, so that memory is measured clean
     #[command(hide = true)]
     Fill(backlog::FillArgs),
@@ -59,6 +66,7 @@ pub(crate) async fn run(args: BenchArgs, config: &Config, output: &Output) -> Re
         What::Jobs(args) => jobs::run(args, config, output).await,
         What::Http(args) => http::run(args, output).await,
         What::Gates(args) => gates::run(args, output).await,
+        What::Neighbours(args) => neighbours::run(args, config, output).await,
         What::Fill(args) => backlog::fill(args, config, output).await,
         What::Drain(args) => fleet::drain(args, config).await,
     }

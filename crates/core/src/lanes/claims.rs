@@ -2,7 +2,7 @@
 
 use super::{Exclusive, LaneId, Lanes, Queue, QueueId, Suspect, group_limit};
 use crate::ids::Seq;
-use crate::limits::{LANE_QUANTUM, LANE_ROUND, LEAST_QUANTUM};
+use crate::limits::{LANE_QUANTUM, LANE_ROUND, LEAST_QUANTUM, WHOLE_ROUNDS_FROM};
 use crate::time::Timestamp;
 
 /// A job picked by a claim.
@@ -50,6 +50,11 @@ pub enum SuspectPick {
 /// How far a visit moves the virtual time of a queue of weight 1, for each job.
 const QUEUE_STEP: u64 = 1 << 20;
 
+/// Jobs in one turn of a lane, next to so many.
+fn quantum(lanes: u64) -> u64 {
+    (LANE_ROUND / lanes.max(1)).clamp(LEAST_QUANTUM, u64::from(LANE_QUANTUM))
+}
+
 impl Lanes {
     /// Picks jobs within every limit. What is picked counts as running from now on. A claim that picks nothing changes
     /// nothing.
@@ -64,13 +69,33 @@ impl Lanes {
             let Some(slot) = self.next_queue(&room, now) else { break };
             let (queue_id, queue_room) = &mut room[slot];
             let left = appetite.max - picked.len() as u32;
+            let round = self.round(*queue_id);
             let taken = self.visit(*queue_id, left.min(*queue_room), now, &mut picked);
             *queue_room -= taken;
-            if taken == 0 {
+            if taken == 0 || self.is_whole(left - taken, appetite.max, *queue_id, round) {
                 break;
             }
         }
         picked
+    }
+
+    /// Which round of turns the next visit of a queue belongs to: level and number.
+    fn round(&self, queue_id: QueueId) -> Option<(u8, u64)> {
+        let queue = self.queues.get(&queue_id)?;
+        let (level, vtime, _) = queue.active.first(&self.caps)?;
+        Some((level, vtime / quantum(queue.active.at(usize::from(level - 1), &self.caps))))
+    }
+
+    /// Whether a large claim of which so much is left is best ended here: a round is over, and the next one would be cut short. What
+    /// was enqueued in turns then goes from one claim to the next without gaps.
+    fn is_whole(&self, left: u32, max: u32, queue_id: QueueId, visited: Option<(u8, u64)>) -> bool {
+        if max < WHOLE_ROUNDS_FROM || left > max / 8 {
+            return false;
+        }
+        let next = self.round(queue_id);
+        visited
+            .zip(next)
+            .is_some_and(|((level, round), (next_level, next))| level == next_level && round < next)
     }
 
     /// Does to the lanes what the claim of another process did: on these queues it picked these jobs, in this order.
@@ -83,11 +108,11 @@ impl Lanes {
         now: Timestamp,
     ) -> bool {
         self.level_queues(queues);
-        // A visit that took less than a quantum emptied or filled something, so the next one went elsewhere: the jobs
-        // of one lane that stand together, a quantum at a time, are the visits.
+        // A visit that took less than a turn emptied or filled something, so the next one went elsewhere: the jobs
+        // of one lane that stand together, a turn at a time, are the visits.
         let mut picked = picked.peekable();
         while let Some((lane_id, first)) = picked.next() {
-            let quantum = self.quantum(lane_id);
+            let turn = self.turn(lane_id);
             let Some(lane) = self.lanes.get_mut(&lane_id) else { return false };
             if lane.ready.remove(&first).is_none() {
                 return false;
@@ -95,7 +120,7 @@ impl Lanes {
             let mut k = 1;
             let cautious = !self.cautions.is_empty();
             let mut asking = Vec::from_iter(cautious.then_some(first));
-            while k < quantum
+            while k < turn
                 && let Some((_, seq)) = picked.next_if(|(id, _)| *id == lane_id)
             {
                 if lane.ready.remove(&seq).is_none() {
@@ -142,15 +167,16 @@ impl Lanes {
         best.map(|(_, slot)| slot)
     }
 
-    /// Most jobs of one visit. With many lanes it is smaller, so that a large claim comes to all of them: their jobs tend to have been
-    /// enqueued in turns, and what lies together is then read and written together. Follows from the lanes alone, as whoever follows
-    /// a claim has to find the same.
-    fn quantum(&self, lane_id: LaneId) -> u32 {
+    /// Most jobs of one visit: what is left of the lane's turn. With many lanes turns are shorter, so that a large claim comes to all of
+    /// them: their jobs tend to have been enqueued in turns, and what lies together is then read and written together. For the same
+    /// reason a turn that the end of a claim has cut short is finished by the next one: turns of all lanes end at the same virtual times,
+    /// or lanes would get ever further out of step. Follows from the lanes alone, as whoever follows a claim has to find the same.
+    fn turn(&self, lane_id: LaneId) -> u32 {
         let Some(lane) = self.lanes.get(&lane_id) else { return LANE_QUANTUM };
         let Some(queue) = self.queues.get(&lane.key.queue) else { return LANE_QUANTUM };
-        let level = lane.active.map_or(lane.key.priority.level(), |(level, _)| level);
-        let lanes = queue.active.at(usize::from(level - 1), &self.caps).max(1);
-        (LANE_ROUND / lanes).clamp(LEAST_QUANTUM, u64::from(LANE_QUANTUM)) as u32
+        let (level, vtime) = lane.place();
+        let quantum = quantum(queue.active.at(level, &self.caps));
+        (quantum - vtime % quantum) as u32
     }
 
     /// Takes up to a quantum from the first active lane of a queue.
@@ -158,7 +184,7 @@ impl Lanes {
         let Some(queue) = self.queues.get(&queue_id) else { return 0 };
         let Some((_, _, lane_id)) = queue.active.first(&self.caps) else { return 0 };
         let may_ask = self.may_ask(lane_id);
-        let quantum = self.quantum(lane_id);
+        let turn = self.turn(lane_id);
         let Some(lane) = self.lanes.get_mut(&lane_id) else { return 0 };
         let group_free = group_limit(&queue.settings, &lane.key.group).map_or(u32::MAX, |limit| {
             let group = self.groups.get(lane.group);
@@ -170,7 +196,7 @@ impl Lanes {
             .min(kind_free)
             .min(group_free)
             .min(may_ask)
-            .min(quantum)
+            .min(turn)
             .min(lane.ready.len() as u32);
         for _ in 0..k {
             if let Some((seq, ready_at)) = lane.ready.pop_first() {
@@ -190,11 +216,8 @@ impl Lanes {
         let Some(lane) = self.lanes.get_mut(&lane_id) else { return };
         let Some(queue) = self.queues.get_mut(&lane.key.queue) else { return };
         let Some(group) = self.groups.get_mut(lane.group) else { return };
-        lane.passed_head = None;
         let base = usize::from(lane.key.priority.level() - 1);
-        // Elsewhere the lane may not have aged yet, after a rebuild: then it is served where it stands.
-        let (here, vtime) =
-            lane.active.map_or((base, lane.vtime[base]), |(level, vtime)| (usize::from(level - 1), vtime));
+        let (here, vtime) = lane.place();
         queue.pass(here, vtime, k, &self.caps);
         self.caps.shift(lane.key.kind, k, true);
         lane.vtime[here] = vtime + u64::from(k);

@@ -38,7 +38,7 @@ struct QueueShare {
 struct LaneShare {
     vtime: [u64; 4],
     ages: Vec<Timestamp>,
-    passed_head: Option<Timestamp>,
+    elder: Option<(Seq, Timestamp)>,
 }
 
 impl Lanes {
@@ -52,7 +52,7 @@ impl Lanes {
         let lane = |(id, l): (&LaneId, &Lane)| {
             let suspects = l.suspects.values().map(|s| s.ready_at);
             let ages = l.ready.values().copied().chain(suspects).collect();
-            (*id, LaneShare { vtime: l.vtime, ages, passed_head: l.passed_head })
+            (*id, LaneShare { vtime: l.vtime, ages, elder: l.elder })
         };
         Shares {
             queues: self.queues.iter().map(queue).collect(),

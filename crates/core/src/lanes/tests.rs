@@ -416,3 +416,92 @@ fn how_long_lines_are_is_counted_as_they_change() {
     assert!(w.lanes.remove_ready(a, Seq(100), now));
     assert_eq!(w.lanes.stalled(Q), 0);
 }
+
+/// How many of each lane were picked, smallest and largest.
+fn spread(picked: &[Picked], lanes: &[LaneId]) -> (usize, usize) {
+    let counts = || lanes.iter().map(|lane| count(picked, *lane));
+    (counts().min().unwrap(), counts().max().unwrap())
+}
+
+#[test]
+fn a_worker_that_stops_does_not_make_the_lanes_young_whose_jobs_it_gives_back() {
+    let old_jobs = |w: &mut World| {
+        let lanes: Vec<LaneId> = (0..10).map(|i| w.lane(&format!("g{i}"), Priority::Medium)).collect();
+        for _ in 0..100 {
+            lanes.iter().for_each(|lane| w.add(*lane, 1));
+        }
+        w.now = w.now.plus_ms(100_000);
+        lanes
+    };
+    let back = |w: &mut World, given_back: &[Picked]| {
+        for p in given_back {
+            w.lanes.finished(p.lane, w.now);
+            w.lanes.add_ready(p.lane, p.seq, w.now, w.now);
+        }
+        w.now = w.now.plus_ms(100_000);
+    };
+    // Most lanes got three jobs back, one of them a single one; by then what is behind them has waited for long enough to rise.
+    let mut w = World::new(QueueSettings::default());
+    let lanes = old_jobs(&mut w);
+    let mut given_back = w.claim(320);
+    given_back.retain(|p| p.seq.0 <= if p.lane == lanes[0] { 10 } else { 30 });
+    back(&mut w, &given_back);
+    w.lanes.age(w.now);
+    assert!(lanes.iter().all(|lane| w.lanes.lanes[lane].active.unwrap().0 == 2));
+    let picked: Vec<Picked> = (0..20).flat_map(|_| w.claim(10)).collect();
+    assert_eq!(picked.len(), 200);
+    let (least, most) = spread(&picked, &lanes);
+    assert!(least > 0 && most <= 34, "{least} to {most}");
+
+    // The same after a restart, which adds jobs in order of their numbers.
+    let mut started = World::new(QueueSettings::default());
+    started.now = w.now;
+    let lanes: Vec<LaneId> = (0..10).map(|i| started.lane(&format!("g{i}"), Priority::Medium)).collect();
+    let long_ago = w.now.plus_ms(-200_000);
+    for seq in 1..=1_000 {
+        let (lane, returned) = (lanes[(seq as usize - 1) % 10], seq <= 30);
+        let ready_at = if returned { w.now.plus_ms(-100_000) } else { long_ago };
+        started.lanes.add_ready(lane, Seq(seq), ready_at, w.now);
+    }
+    assert!(lanes.iter().all(|lane| started.lanes.lanes[lane].active.unwrap().0 == 2));
+
+    // An elder that is cancelled makes room for the next one, and one that has been the head is forgotten.
+    assert!(started.lanes.remove_ready(lanes[0], Seq(31), w.now));
+    assert_eq!(started.lanes.lanes[&lanes[0]].elder, Some((Seq(41), long_ago)));
+    assert_eq!(started.claim(1_000).len() + started.claim(1_000).len(), 999);
+    assert!(lanes.iter().all(|lane| started.lanes.lanes[lane].elder.is_none()));
+}
+
+/// What claims of this size get of a hundred lanes whose jobs were enqueued in turns: how many, and in how many runs of numbers, at most.
+fn runs_of_claims(max: u32, claims: u32) -> Vec<(usize, usize)> {
+    let mut w = World::new(QueueSettings::default());
+    let lanes: Vec<LaneId> = (0..100).map(|i| w.lane(&format!("g{i}"), Priority::Medium)).collect();
+    for _ in 0..1_900 {
+        lanes.iter().for_each(|lane| w.add(*lane, 1));
+    }
+    let claim = |_| {
+        let mut seqs: Vec<i64> = w.claim(max).iter().map(|p| p.seq.0).collect();
+        seqs.sort_unstable();
+        (seqs.len(), 1 + seqs.windows(2).filter(|pair| pair[1] != pair[0] + 1).count())
+    };
+    (0..claims).map(claim).collect()
+}
+
+#[test]
+fn lanes_stay_in_step_however_claims_end() {
+    for (max, claims) in [(487, 350), (1_799, 90)] {
+        for (claim, (picked, runs)) in runs_of_claims(max, claims).into_iter().enumerate() {
+            assert!(picked >= max as usize * 7 / 8, "{picked} in claim {claim} of {max}");
+            assert!(runs <= 32, "{runs} runs in claim {claim} of {max}");
+        }
+    }
+}
+
+#[test]
+fn a_large_claim_ends_with_a_whole_round() {
+    for max in [1_000, 1_100, 2_000, 2_200] {
+        for (picked, runs) in runs_of_claims(max, 80) {
+            assert_eq!((picked, runs), (max as usize / 1_000 * 1_000, 1), "of {max}");
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! `tidegate bench neighbours`: whether a tenant that waits for its API costs the others anything. A hundred free tenants send
+//! jobs at a steady pace, in turns alone and next to a limited one with very many; a real clock, a real store.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use tidegate::gates::{Answer, GateSettings};
+use tidegate::{Context, Job, Tidegate, Worker, done};
+use tidegate_core::codes;
+use tidegate_core::ids::{Seq, TenantId};
+use tidegate_core::why::grouped;
+use tidegate_store::params::Erase;
+use tokio::task::JoinSet;
+
+use super::figures::{Pickup, middle, thousandths};
+use super::jobs::Place;
+use crate::config::Config;
+use crate::error::{Failure, Result};
+use crate::output::{Column, Output, Table};
+
+const FREE: u64 = 100;
+const LIMITED: &str = "limited";
+/// A tick of the load: a job of each of so many free tenants, and one of the limited tenant on the API that does not limit it.
+const TICK: Duration = Duration::from_millis(10);
+const FREE_A_TICK: u64 = 10;
+/// Jobs in one call while the limited tenant's are stored.
+const BATCH: u64 = 1_000;
+/// Before a turn is measured: what storing or erasing left to do is done.
+const SETTLE: Duration = Duration::from_secs(2);
+/// How long the last jobs of a turn may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Arguments of `tidegate bench neighbours`.
+#[derive(Debug, Args)]
+pub(crate) struct NeighboursArgs {
+    /// Jobs of the limited tenant
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000))]
+    limited: u64,
+    /// Calls a second that it is allowed
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    rate: u64,
+    /// Seconds of each turn
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Turns alone, and as many next to the limited tenant
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=99))]
+    turns: u64,
+    /// Where the gates are: memory:, redis://… or postgres://…
+    #[arg(long, value_name = "URL", default_value = "memory:")]
+    gates: String,
+}
+
+/// A call to the API that limits one of the tenants.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(kind = "bench.orders", queue = "bench", connector = "shopify", description = "Asks a gate, measured")]
+struct Orders {
+    /// Which of the turn's jobs; none of the limited tenant's are timed.
+    number: Option<usize>,
+}
+
+/// A call to the other one.
+#[derive(Debug, Serialize, Deserialize, Job)]
+#[job(kind = "bench.books", queue = "bench", connector = "netsuite", description = "Asks a gate, measured")]
+struct Books {
+    number: usize,
+}
+
+/// Waits of one load in each turn. The turn in the middle counts: machines have moods.
+#[derive(Debug, Default, Serialize)]
+struct Waits {
+    /// Milliseconds from just before the enqueue until the call is admitted.
+    pickup_ms: Pickup,
+    p99_turns_ms: Vec<f64>,
+}
+
+impl Waits {
+    fn of(turns: &[Pickup]) -> Self {
+        let of = |p: fn(&Pickup) -> f64| turns.iter().map(p).collect::<Vec<_>>();
+        let pickup_ms =
+            Pickup { p50: middle(&of(|t| t.p50)), p95: middle(&of(|t| t.p95)), p99: middle(&of(|t| t.p99)) };
+        Self { pickup_ms, p99_turns_ms: of(|t| t.p99) }
+    }
+}
+
+/// Figures of `bench neighbours`. The names are a contract.
+#[derive(Debug, Serialize)]
+struct Figures {
+    store: String,
+    gates: String,
+    seconds: u64,
+    limited_jobs: u64,
+    limited_rate_per_s: u64,
+    free_tenants: u64,
+    free_per_s: u64,
+    free_alone: Waits,
+    free_beside: Waits,
+    free_p99_ratio: f64,
+    /// The limited tenant's jobs on the API that does not limit it.
+    other_api_alone: Waits,
+    other_api_beside: Waits,
+    other_api_p99_ratio: f64,
+    limited_admitted: u64,
+    /// Share of what the limited tenant is allowed that it used.
+    limited_used: f64,
+    /// Jobs claimed and put back, for each admission of the limited tenant.
+    returned_per_admission: f64,
+    lost: u64,
+    duplicated: u64,
+}
+
+/// What the handlers of a turn saw.
+#[derive(Default)]
+struct Seen {
+    /// The turn's beginning, and by number when a job was admitted: nanoseconds after it, or 0.
+    turn: Mutex<Option<Turn>>,
+    limited: AtomicU64,
+    twice: AtomicU64,
+}
+
+#[derive(Clone)]
+struct Turn {
+    began: Instant,
+    orders: Arc<Vec<AtomicU64>>,
+    books: Arc<Vec<AtomicU64>>,
+}
+
+impl Seen {
+    fn admitted(&self, number: usize, of: impl Fn(&Turn) -> &Arc<Vec<AtomicU64>>) {
+        let turn = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let Some(turn) = turn else { return };
+        let at = turn.began.elapsed().as_nanos() as u64;
+        if of(&turn)[number].swap(at, Ordering::Relaxed) != 0 {
+            self.twice.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn begin(&self, turn: Turn) {
+        *self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(turn);
+    }
+}
+
+/// Measures on the store that a flag names, which must be empty, or in a temporary directory.
+pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) -> Result<()> {
+    let place = Place::of(config).await?;
+    let store = place.open(config).await?;
+    let settings = GateSettings::from_toml(&format!(
+        r#"
+        [[gates.shopify.gates]]
+        name = "calls"
+        per = ["tenant"]
+        gate.window = {{ max = 1000000, every = "1s" }}
+        overrides.{LIMITED}.window = {{ max = {}, every = "1s" }}
+        [[gates.netsuite.gates]]
+        name = "calls"
+        gate.slots = {{ limit = 1000 }}
+        "#,
+        args.rate
+    ))?;
+    let tide = Tidegate::with_store(store.clone()).gates_at(&args.gates, settings).await?;
+    tide.register::<Orders>().await?;
+    tide.register::<Books>().await?;
+    let seen = Arc::new(Seen::default());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let working = tokio::spawn(worker(&tide, &seen).run_until(async move { drop(stopped.await) }));
+
+    let (mut alone, mut beside) = (Measured::default(), Measured::default());
+    let mut allowed = 0.0;
+    for round in 0..args.turns {
+        for second in [false, true] {
+            // In alternating order: what gets slower meanwhile meets both alike.
+            let crowded = second == (round % 2 == 0);
+            let what = if crowded { "next to the limited tenant" } else { "alone" };
+            output.note(&format!("free tenants {what}, turn {} of {} …", round + 1, args.turns));
+            let (admitted, filled) = (seen.limited.load(Ordering::Relaxed), Instant::now());
+            if crowded {
+                fill(&tide, args.limited).await?;
+            }
+            tokio::time::sleep(SETTLE).await;
+            let turn = if crowded { &mut beside } else { &mut alone };
+            turn.add(load(&tide, &seen, args.seconds).await?);
+            if crowded {
+                let left = args.limited.saturating_sub(seen.limited.load(Ordering::Relaxed) - admitted);
+                if left == 0 {
+                    return Err(Failure::new(codes::INVALID_REQUEST, "the limited tenant ran out of jobs")
+                        .hint("give it more (--limited), or less of a rate (--rate)"));
+                }
+                // The window is empty at the beginning.
+                allowed += (filled.elapsed().as_secs_f64() + 1.0) * args.rate as f64;
+                erase(&tide).await?;
+            }
+        }
+    }
+    drop(stop);
+    let report = working.await.map_err(|e| Failure::new(codes::INTERNAL, e.to_string()))??;
+    let left = store.totals().await?;
+    tide.close().await?;
+
+    let limited = seen.limited.load(Ordering::Relaxed);
+    let ratio = |beside: &Waits, alone: &Waits| thousandths(beside.pickup_ms.p99 / alone.pickup_ms.p99);
+    let (free_alone, free_beside) = (Waits::of(&alone.orders), Waits::of(&beside.orders));
+    let (other_alone, other_beside) = (Waits::of(&alone.books), Waits::of(&beside.books));
+    let figures = Figures {
+        store: place.shown(),
+        gates: args.gates.split(':').next().unwrap_or_default().to_owned(),
+        seconds: args.seconds,
+        limited_jobs: args.limited,
+        limited_rate_per_s: args.rate,
+        free_tenants: FREE,
+        free_per_s: FREE_A_TICK * 1_000 / TICK.as_millis() as u64,
+        free_p99_ratio: ratio(&free_beside, &free_alone),
+        free_alone,
+        free_beside,
+        other_api_p99_ratio: ratio(&other_beside, &other_alone),
+        other_api_alone: other_alone,
+        other_api_beside: other_beside,
+        limited_admitted: limited,
+        limited_used: thousandths(limited as f64 / allowed),
+        returned_per_admission: thousandths(report.waited as f64 / limited.max(1) as f64),
+        lost: alone.lost + beside.lost + left.dead,
+        duplicated: seen.twice.load(Ordering::Relaxed),
+    };
+    output.answer(&figures, || figures.table(output))
+}
+
+fn worker(tide: &Tidegate, seen: &Arc<Seen>) -> Worker {
+    let (orders, books) = (seen.clone(), seen.clone());
+    Worker::new(tide)
+        .concurrency(100)
+        .handle(move |job: Orders, cx: Context| {
+            let seen = orders.clone();
+            async move {
+                let permit = cx.gate("shopify").admit().await?;
+                match job.number {
+                    Some(number) => seen.admitted(number, |turn| &turn.orders),
+                    None => drop(seen.limited.fetch_add(1, Ordering::Relaxed)),
+                }
+                permit.settle(Answer::ok()).await?;
+                done()
+            }
+        })
+        .handle(move |job: Books, cx: Context| {
+            let seen = books.clone();
+            async move {
+                let permit = cx.gate("netsuite").admit().await?;
+                seen.admitted(job.number, |turn| &turn.books);
+                permit.settle(Answer::ok()).await?;
+                done()
+            }
+        })
+}
+
+async fn fill(tide: &Tidegate, jobs: u64) -> Result<()> {
+    let mut left = jobs;
+    while left > 0 {
+        let n = left.min(BATCH);
+        tide.enqueue_many((0..n).map(|_| tide.enqueue(Orders { number: None }).tenant(LIMITED))).await?;
+        left -= n;
+    }
+    Ok(())
+}
+
+/// Erases what the limited tenant has left. A job that it has running is met by the second pass or runs.
+async fn erase(tide: &Tidegate) -> Result<()> {
+    for _ in 0..2 {
+        let mut after = Some(Seq(0));
+        while let Some(from) = after {
+            let tenant = TenantId::new(LIMITED)?;
+            let erase = Erase { tenant, after: from, scan: 5_000, now: tide.now() };
+            after = tide.store().erase(erase).await?.next;
+        }
+    }
+    Ok(())
+}
+
+/// What was measured in all turns of one kind.
+#[derive(Default)]
+struct Measured {
+    orders: Vec<Pickup>,
+    books: Vec<Pickup>,
+    lost: u64,
+}
+
+impl Measured {
+    fn add(&mut self, (orders, books): (Vec<Option<f64>>, Vec<Option<f64>>)) {
+        self.lost += orders.iter().chain(&books).filter(|wait| wait.is_none()).count() as u64;
+        self.orders.push(Pickup::of(orders.into_iter().flatten().collect()));
+        self.books.push(Pickup::of(books.into_iter().flatten().collect()));
+    }
+}
+
+/// One turn of the load: how long each job waited, by number; `None` for one that did not come.
+async fn load(
+    tide: &Tidegate,
+    seen: &Arc<Seen>,
+    seconds: u64,
+) -> Result<(Vec<Option<f64>>, Vec<Option<f64>>)> {
+    let ticks = (seconds * 1_000 / TICK.as_millis() as u64) as usize;
+    let zeros = |n: usize| Arc::new((0..n).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
+    let orders = ticks * FREE_A_TICK as usize;
+    let turn = Turn { began: Instant::now(), orders: zeros(orders), books: zeros(ticks) };
+    seen.begin(turn.clone());
+    let sent = Turn { began: turn.began, orders: zeros(orders), books: zeros(ticks) };
+    let mut callers = JoinSet::new();
+    let mut pace = tokio::time::interval(TICK);
+    for tick in 0..ticks {
+        pace.tick().await;
+        for number in (0..FREE_A_TICK as usize).map(|n| tick * FREE_A_TICK as usize + n) {
+            let (tide, sent) = (tide.clone(), sent.clone());
+            callers.spawn(async move {
+                sent.orders[number].store(sent.began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                let tenant = format!("free-{}", number as u64 % FREE);
+                tide.enqueue(Orders { number: Some(number) }).tenant(tenant).await
+            });
+        }
+        let (tide, sent) = (tide.clone(), sent.clone());
+        callers.spawn(async move {
+            sent.books[tick].store(sent.began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            tide.enqueue(Books { number: tick }).tenant(LIMITED).await
+        });
+        while let Some(done) = callers.try_join_next() {
+            done.map_err(|e| Failure::new(codes::INTERNAL, e.to_string()))??;
+        }
+    }
+    while let Some(done) = callers.join_next().await {
+        done.map_err(|e| Failure::new(codes::INTERNAL, e.to_string()))??;
+    }
+    let patience = Instant::now() + PATIENCE;
+    let came = |at: &AtomicU64| at.load(Ordering::Relaxed) != 0;
+    while Instant::now() < patience && !turn.orders.iter().chain(turn.books.iter()).all(came) {
+        tokio::time::sleep(TICK).await;
+    }
+    let waits = |sent: &[AtomicU64], admitted: &[AtomicU64]| {
+        let wait = |(sent, admitted): (&AtomicU64, &AtomicU64)| {
+            let waited = admitted.load(Ordering::Relaxed).saturating_sub(sent.load(Ordering::Relaxed));
+            came(admitted).then_some(waited as f64 / 1e6)
+        };
+        sent.iter().zip(admitted).map(wait).collect()
+    };
+    Ok((waits(&sent.orders, &turn.orders), waits(&sent.books, &turn.books)))
+}
+
+impl Figures {
+    fn table(&self, output: &Output) -> String {
+        let columns = ["p50", "p99", "p99 OF EACH TURN"];
+        let mut table = Table::new(vec![
+            Column::text("JOBS OF", 24),
+            Column::number(columns[0]),
+            Column::number(columns[1]),
+            Column::text(columns[2], 20),
+        ]);
+        let ms = |n: f64| format!("{n:.2} ms");
+        let mut row = |name: &str, waits: &Waits| {
+            let turns: Vec<_> = waits.p99_turns_ms.iter().map(|n| format!("{n:.2}")).collect();
+            table.row(vec![name.into(), ms(waits.pickup_ms.p50), ms(waits.pickup_ms.p99), turns.join(" ")]);
+        };
+        row("free tenants, alone", &self.free_alone);
+        row("beside the limited one", &self.free_beside);
+        row("its other API, alone", &self.other_api_alone);
+        row("beside its limited jobs", &self.other_api_beside);
+        format!(
+            "{}\n{} jobs of a tenant that is allowed {} calls a second, next to {} free ones with {} a second.\n\
+             p99 of the free {:.2} × of alone, of its other API {:.2} ×. It used {:.1} % of what it is allowed; {:.2} jobs were claimed and put \
+             back for each admission. Lost {}, run twice {}.",
+            table.render(output),
+            grouped(self.limited_jobs),
+            grouped(self.limited_rate_per_s),
+            grouped(self.free_tenants),
+            grouped(self.free_per_s),
+            self.free_p99_ratio,
+            self.other_api_p99_ratio,
+            self.limited_used * 100.0,
+            self.returned_per_admission,
+            self.lost,
+            self.duplicated,
+        )
+    }
+}
