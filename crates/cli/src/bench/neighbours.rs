@@ -22,7 +22,6 @@ use crate::error::{Failure, Result};
 use crate::output::{Column, Output, Table};
 
 const FREE: u64 = 100;
-const LIMITED: &str = "limited";
 /// A tick of the load: a job of each of so many free tenants, and one of the limited tenant on the API that does not limit it.
 const TICK: Duration = Duration::from_millis(10);
 const FREE_A_TICK: u64 = 10;
@@ -146,18 +145,22 @@ impl Seen {
 pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) -> Result<()> {
     let place = Place::of(config).await?;
     let store = place.open(config).await?;
+    let limits: String = (0..args.turns)
+        .map(|turn| {
+            format!("overrides.{}.window = {{ max = {}, every = \"1s\" }}\n", limited(turn), args.rate)
+        })
+        .collect();
     let settings = GateSettings::from_toml(&format!(
         r#"
         [[gates.shopify.gates]]
         name = "calls"
         per = ["tenant"]
         gate.window = {{ max = 1000000, every = "1s" }}
-        overrides.{LIMITED}.window = {{ max = {}, every = "1s" }}
+        {limits}
         [[gates.netsuite.gates]]
         name = "calls"
         gate.slots = {{ limit = 1000 }}
-        "#,
-        args.rate
+        "#
     ))?;
     let tide = Tidegate::with_store(store.clone()).gates_at(&args.gates, settings).await?;
     tide.register::<Orders>().await?;
@@ -172,15 +175,16 @@ pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) 
         for second in [false, true] {
             // In alternating order: what gets slower meanwhile meets both alike.
             let crowded = second == (round % 2 == 0);
+            let tenant = limited(round);
             let what = if crowded { "next to the limited tenant" } else { "alone" };
             output.note(&format!("free tenants {what}, turn {} of {} …", round + 1, args.turns));
             let (admitted, filled) = (seen.limited.load(Ordering::Relaxed), Instant::now());
             if crowded {
-                fill(&tide, args.limited).await?;
+                fill(&tide, &tenant, args.limited).await?;
             }
             tokio::time::sleep(SETTLE).await;
             let turn = if crowded { &mut beside } else { &mut alone };
-            turn.add(load(&tide, &seen, args.seconds).await?);
+            turn.add(load(&tide, &seen, &tenant, args.seconds).await?);
             if crowded {
                 let left = args.limited.saturating_sub(seen.limited.load(Ordering::Relaxed) - admitted);
                 if left == 0 {
@@ -189,7 +193,7 @@ pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) 
                 }
                 // The window is empty at the beginning.
                 allowed += (filled.elapsed().as_secs_f64() + 1.0) * args.rate as f64;
-                erase(&tide).await?;
+                erase(&tide, &tenant).await?;
             }
         }
     }
@@ -252,23 +256,27 @@ fn worker(tide: &Tidegate, seen: &Arc<Seen>) -> Worker {
         })
 }
 
-async fn fill(tide: &Tidegate, jobs: u64) -> Result<()> {
+/// The limited tenant of a turn: each has another, because the places in line of jobs that were erased stay for a while.
+fn limited(turn: u64) -> String {
+    format!("limited-{turn}")
+}
+
+async fn fill(tide: &Tidegate, tenant: &str, jobs: u64) -> Result<()> {
     let mut left = jobs;
     while left > 0 {
         let n = left.min(BATCH);
-        tide.enqueue_many((0..n).map(|_| tide.enqueue(Orders { number: None }).tenant(LIMITED))).await?;
+        tide.enqueue_many((0..n).map(|_| tide.enqueue(Orders { number: None }).tenant(tenant))).await?;
         left -= n;
     }
     Ok(())
 }
 
 /// Erases what the limited tenant has left. A job that it has running is met by the second pass or runs.
-async fn erase(tide: &Tidegate) -> Result<()> {
+async fn erase(tide: &Tidegate, tenant: &str) -> Result<()> {
     for _ in 0..2 {
         let mut after = Some(Seq(0));
         while let Some(from) = after {
-            let tenant = TenantId::new(LIMITED)?;
-            let erase = Erase { tenant, after: from, scan: 5_000, now: tide.now() };
+            let erase = Erase { tenant: TenantId::new(tenant)?, after: from, scan: 5_000, now: tide.now() };
             after = tide.store().erase(erase).await?.next;
         }
     }
@@ -295,6 +303,7 @@ impl Measured {
 async fn load(
     tide: &Tidegate,
     seen: &Arc<Seen>,
+    tenant: &str,
     seconds: u64,
 ) -> Result<(Vec<Option<f64>>, Vec<Option<f64>>)> {
     let ticks = (seconds * 1_000 / TICK.as_millis() as u64) as usize;
@@ -315,10 +324,10 @@ async fn load(
                 tide.enqueue(Orders { number: Some(number) }).tenant(tenant).await
             });
         }
-        let (tide, sent) = (tide.clone(), sent.clone());
+        let (tide, sent, tenant) = (tide.clone(), sent.clone(), tenant.to_owned());
         callers.spawn(async move {
             sent.books[tick].store(sent.began.elapsed().as_nanos() as u64, Ordering::Relaxed);
-            tide.enqueue(Books { number: tick }).tenant(LIMITED).await
+            tide.enqueue(Books { number: tick }).tenant(tenant).await
         });
         while let Some(done) = callers.try_join_next() {
             done.map_err(|e| Failure::new(codes::INTERNAL, e.to_string()))??;

@@ -55,6 +55,38 @@ pub async fn a_gates_park_ends_when_the_first_of_its_jobs_may_come_back(w: &mut 
     assert_eq!(ids(&w.claim(10).await), [all[0]]);
 }
 
+pub async fn a_job_that_comes_back_at_its_time_is_not_kept_by_one_that_was_refused_after_it(w: &mut World) {
+    let all = calls(w, 4).await;
+    let claimed = w.claim(3).await.jobs;
+    refuse(w, &claimed[0], 1_000).await;
+    refuse(w, &claimed[1], 2_000).await;
+    w.pass(1_000);
+    let first = w.claim_one().await;
+    assert_eq!(first.id, all[0], "the park has ended");
+    w.store().admitted(vec![(first.id, 0)], w.now).await.expect("a hint is taken");
+    // It was handed out with the others, and stands behind all of them.
+    refuse(w, &claimed[2], 30_000).await;
+    assert!(w.claim(10).await.jobs.is_empty());
+    w.pass(1_000);
+    assert_eq!(ids(&w.claim(10).await), [all[1]]);
+}
+
+pub async fn a_job_that_comes_back_after_a_restart_is_not_kept_either(w: &mut World) {
+    let all = calls(w, 3).await;
+    let claimed = w.claim(2).await.jobs;
+    refuse(w, &claimed[0], 1_000).await;
+    refuse(w, &claimed[1], 2_000).await;
+    w.restart().await;
+    w.pass(1_000);
+    let first = w.claim_one().await;
+    assert_eq!(first.id, all[0]);
+    // Who was refused what was not stored, so it is not known that the second comes sooner.
+    refuse(w, &first, 30_000).await;
+    assert!(w.claim(10).await.jobs.is_empty());
+    w.pass(1_000);
+    assert_eq!(ids(&w.claim(10).await), [all[1]]);
+}
+
 pub async fn after_a_refusal_one_job_asks_and_then_as_many_as_the_gate_said(w: &mut World) {
     let all = calls(w, 10).await;
     let first = w.claim_one().await;

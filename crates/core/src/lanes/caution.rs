@@ -24,6 +24,9 @@ use crate::time::Timestamp;
 pub const GATE_PARK: &str = "gate:";
 /// How long a caution lasts after the last word from the gates.
 const LASTS_MS: i64 = 5_000;
+/// Of so many as remain, a helping may ask at a time: an eighth, and no fewer than this if as many remain. A gate that opens once a
+/// second lets a second's worth pass at once, and who shares store and worker with them would wait for all of these.
+const LEAST_HELPING: u32 = 32;
 /// Most jobs of a scope that may ask at a time under caution: more is as good as none.
 const MOST: u32 = 1_024;
 /// Refused jobs of a scope that are known.
@@ -116,7 +119,7 @@ impl Lanes {
             if caution.asking.remove(&seq) {
                 caution.budget = match remaining {
                     0 => u32::from(caution.refused.is_empty() || caution.back.awaits(now)),
-                    n => n.min(MOST),
+                    n => n.min(LEAST_HELPING.max(n / 8)).min(MOST),
                 };
                 let until = caution.until.max(now.plus_ms(LASTS_MS));
                 self.shift_end(&scope, until);
@@ -136,6 +139,12 @@ impl Lanes {
             let until = caution.until.max(until.plus_ms(LASTS_MS));
             self.shift_end(scope, until);
         }
+    }
+
+    /// The scopes of a lane that gates are known to have refused to this job, which has not come back.
+    pub fn refused_to(&self, lane: LaneId, seq: Seq) -> Vec<ParkScope> {
+        let scopes = self.cautioned(lane).into_iter();
+        scopes.filter(|s| self.cautions.get(s).is_some_and(|c| c.refused.contains(&seq))).collect()
     }
 
     /// A job is back in this lane: one that was refused may ask.

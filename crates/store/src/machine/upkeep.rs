@@ -1,8 +1,8 @@
 //! What keeps the store in shape: promote, rescue, prune, erase. Each call does a bounded amount of work.
 
 use tidegate_core::ids::Seq;
-use tidegate_core::job::State;
-use tidegate_core::lanes::QueueId;
+use tidegate_core::job::{Park, ScheduledBecause, State};
+use tidegate_core::lanes::{GATE_PARK, LaneId, QueueId};
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
@@ -61,12 +61,29 @@ impl<R: Rows> Machine<R> {
         self.hint_rows(due.iter().map(|(_, seq)| *seq), Need::HeadAndState)?;
         for &(at, seq) in &due {
             let (home, tenant) = self.lane_and_tenant(seq)?;
-            let lane = self.state_of(seq)?.lane.unwrap_or(home);
+            let state = self.state_of(seq)?;
+            let lane = state.lane.unwrap_or(home);
+            if state.because == Some(ScheduledBecause::Gate) {
+                self.open_to(lane, seq)?;
+            }
             self.change(Change::Due { place: Place { seq, lane, tenant }, at })?;
         }
         self.due_left = true;
         self.settle_due()?;
         Ok(due.len() as u64)
+    }
+
+    /// A job comes back at the time that gates have told it. One that was refused since stands behind it in their line and was told a
+    /// later time; if it parked the scope until then, the scope would stand still although the gates have room. After a restart it is
+    /// not known which scope the job was refused: then the parks of all gates that cover it end, and it asks.
+    fn open_to(&mut self, lane: LaneId, seq: Seq) -> Result<()> {
+        let lanes = &self.memory.lanes;
+        let refused = lanes.refused_to(lane, seq);
+        let in_its_way =
+            |p: &&Park| p.by.starts_with(GATE_PARK) && (refused.is_empty() || refused.contains(&p.scope));
+        let parks = lanes.parks_of(lane).into_iter().filter(in_its_way);
+        let ended: Vec<_> = parks.map(|p| (p.scope.clone(), p.by.clone())).collect();
+        ended.into_iter().try_for_each(|(scope, by)| self.end_park(scope, by))
     }
 
     /// Deletes up to `limit` finished jobs that are past their retention, and unique keys whose period is over. Returns how
