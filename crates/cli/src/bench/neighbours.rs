@@ -1,5 +1,6 @@
 //! `tidegate bench neighbours`: whether a tenant that waits for its API costs the others anything. A hundred free tenants send
-//! jobs at a steady pace, in turns alone and next to a limited one with very many; a real clock, a real store.
+//! jobs at a steady pace, in turns alone, next to one more that sends as many as a limited one may run, and next to a limited one
+//! with very many; a real clock, a real store. What it costs that one more runs is no matter of limits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,6 +23,7 @@ use crate::error::{Failure, Result};
 use crate::output::{Column, Output, Table};
 
 const FREE: u64 = 100;
+const BUSY: &str = "busy";
 /// A tick of the load: a job of each of so many free tenants, and one of the limited tenant on the API that does not limit it.
 const TICK: Duration = Duration::from_millis(10);
 const FREE_A_TICK: u64 = 10;
@@ -44,7 +46,7 @@ pub(crate) struct NeighboursArgs {
     /// Seconds of each turn
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Turns alone, and as many next to the limited tenant
+    /// Turns alone, as many next to one more free tenant, and as many next to the limited one
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=99))]
     turns: u64,
     /// Where the gates are: memory:, redis://… or postgres://…
@@ -56,7 +58,7 @@ pub(crate) struct NeighboursArgs {
 #[derive(Debug, Serialize, Deserialize, Job)]
 #[job(kind = "bench.orders", queue = "bench", connector = "shopify", description = "Asks a gate, measured")]
 struct Orders {
-    /// Which of the turn's jobs; none of the limited tenant's are timed.
+    /// Which of the turn's jobs; only those of the free tenants are timed.
     number: Option<usize>,
 }
 
@@ -95,8 +97,12 @@ struct Figures {
     free_tenants: u64,
     free_per_s: u64,
     free_alone: Waits,
+    /// Next to one more that runs as many jobs as the limited one may, and has none waiting.
+    free_busy: Waits,
     free_beside: Waits,
+    /// Next to the limited one against alone, and against next to one that does as much.
     free_p99_ratio: f64,
+    free_p99_ratio_busy: f64,
     /// The limited tenant's jobs on the API that does not limit it.
     other_api_alone: Waits,
     other_api_beside: Waits,
@@ -109,6 +115,16 @@ struct Figures {
     lost: u64,
     duplicated: u64,
 }
+
+/// Who is there besides the free tenants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Besides {
+    Nobody,
+    Busy,
+    Limited,
+}
+
+const TURNS: [Besides; 3] = [Besides::Nobody, Besides::Busy, Besides::Limited];
 
 /// What the handlers of a turn saw.
 #[derive(Default)]
@@ -169,23 +185,27 @@ pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) 
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let working = tokio::spawn(worker(&tide, &seen).run_until(async move { drop(stopped.await) }));
 
-    let (mut alone, mut beside) = (Measured::default(), Measured::default());
+    let mut measured = TURNS.map(|_| Measured::default());
     let mut allowed = 0.0;
     for round in 0..args.turns {
-        for second in [false, true] {
-            // In alternating order: what gets slower meanwhile meets both alike.
-            let crowded = second == (round % 2 == 0);
-            let tenant = limited(round);
-            let what = if crowded { "next to the limited tenant" } else { "alone" };
+        for step in 0..TURNS.len() {
+            // Each comes first in its turn: what gets slower meanwhile meets all alike.
+            let at = (round as usize + step) % TURNS.len();
+            let (besides, tenant) = (TURNS[at], limited(round));
+            let what = match besides {
+                Besides::Nobody => "alone",
+                Besides::Busy => "next to one more",
+                Besides::Limited => "next to the limited tenant",
+            };
             output.note(&format!("free tenants {what}, turn {} of {} …", round + 1, args.turns));
             let (admitted, filled) = (seen.limited.load(Ordering::Relaxed), Instant::now());
-            if crowded {
+            if besides == Besides::Limited {
                 fill(&tide, &tenant, args.limited).await?;
             }
             tokio::time::sleep(SETTLE).await;
-            let turn = if crowded { &mut beside } else { &mut alone };
-            turn.add(load(&tide, &seen, &tenant, args.seconds).await?);
-            if crowded {
+            let busy = if besides == Besides::Busy { args.rate } else { 0 };
+            measured[at].add(load(&tide, &seen, &tenant, busy, args.seconds).await?);
+            if besides == Besides::Limited {
                 let left = args.limited.saturating_sub(seen.limited.load(Ordering::Relaxed) - admitted);
                 if left == 0 {
                     return Err(Failure::new(codes::INVALID_REQUEST, "the limited tenant ran out of jobs")
@@ -204,8 +224,8 @@ pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) 
 
     let limited = seen.limited.load(Ordering::Relaxed);
     let ratio = |beside: &Waits, alone: &Waits| thousandths(beside.pickup_ms.p99 / alone.pickup_ms.p99);
-    let (free_alone, free_beside) = (Waits::of(&alone.orders), Waits::of(&beside.orders));
-    let (other_alone, other_beside) = (Waits::of(&alone.books), Waits::of(&beside.books));
+    let [free_alone, free_busy, free_beside] = measured.each_ref().map(|m| Waits::of(&m.orders));
+    let [other_alone, _, other_beside] = measured.each_ref().map(|m| Waits::of(&m.books));
     let figures = Figures {
         store: place.shown(),
         gates: args.gates.split(':').next().unwrap_or_default().to_owned(),
@@ -215,7 +235,9 @@ pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) 
         free_tenants: FREE,
         free_per_s: FREE_A_TICK * 1_000 / TICK.as_millis() as u64,
         free_p99_ratio: ratio(&free_beside, &free_alone),
+        free_p99_ratio_busy: ratio(&free_beside, &free_busy),
         free_alone,
+        free_busy,
         free_beside,
         other_api_p99_ratio: ratio(&other_beside, &other_alone),
         other_api_alone: other_alone,
@@ -223,7 +245,7 @@ pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) 
         limited_admitted: limited,
         limited_used: thousandths(limited as f64 / allowed),
         returned_per_admission: thousandths(report.waited as f64 / limited.max(1) as f64),
-        lost: alone.lost + beside.lost + left.dead,
+        lost: measured.iter().map(|m| m.lost).sum::<u64>() + left.dead,
         duplicated: seen.twice.load(Ordering::Relaxed),
     };
     output.answer(&figures, || figures.table(output))
@@ -239,6 +261,7 @@ fn worker(tide: &Tidegate, seen: &Arc<Seen>) -> Worker {
                 let permit = cx.gate("shopify").admit().await?;
                 match job.number {
                     Some(number) => seen.admitted(number, |turn| &turn.orders),
+                    None if cx.tenant().is_some_and(|tenant| tenant.as_str() == BUSY) => {}
                     None => drop(seen.limited.fetch_add(1, Ordering::Relaxed)),
                 }
                 permit.settle(Answer::ok()).await?;
@@ -299,11 +322,12 @@ impl Measured {
     }
 }
 
-/// One turn of the load: how long each job waited, by number; `None` for one that did not come.
+/// One turn of the load, with so many jobs a second of one more tenant: how long each job waited, by number; `None` for one that did not come.
 async fn load(
     tide: &Tidegate,
     seen: &Arc<Seen>,
     tenant: &str,
+    busy: u64,
     seconds: u64,
 ) -> Result<(Vec<Option<f64>>, Vec<Option<f64>>)> {
     let ticks = (seconds * 1_000 / TICK.as_millis() as u64) as usize;
@@ -323,6 +347,11 @@ async fn load(
                 let tenant = format!("free-{}", number as u64 % FREE);
                 tide.enqueue(Orders { number: Some(number) }).tenant(tenant).await
             });
+        }
+        let until = |tick: usize| busy * tick as u64 * TICK.as_millis() as u64 / 1_000;
+        for _ in until(tick)..until(tick + 1) {
+            let tide = tide.clone();
+            callers.spawn(async move { tide.enqueue(Orders { number: None }).tenant(BUSY).await });
         }
         let (tide, sent, tenant) = (tide.clone(), sent.clone(), tenant.to_owned());
         callers.spawn(async move {
@@ -366,12 +395,13 @@ impl Figures {
             table.row(vec![name.into(), ms(waits.pickup_ms.p50), ms(waits.pickup_ms.p99), turns.join(" ")]);
         };
         row("free tenants, alone", &self.free_alone);
+        row("beside one more", &self.free_busy);
         row("beside the limited one", &self.free_beside);
         row("its other API, alone", &self.other_api_alone);
         row("beside its limited jobs", &self.other_api_beside);
         format!(
             "{}\n{} jobs of a tenant that is allowed {} calls a second, next to {} free ones with {} a second.\n\
-             p99 of the free {:.2} × of alone, of its other API {:.2} ×. It used {:.1} % of what it is allowed; {:.2} jobs were claimed and put \
+             p99 of the free {:.2} × of alone and {:.2} × of beside one that runs as many jobs, of its other API {:.2} ×. It used {:.1} % of what it is allowed; {:.2} jobs were claimed and put \
              back for each admission. Lost {}, run twice {}.",
             table.render(output),
             grouped(self.limited_jobs),
@@ -379,6 +409,7 @@ impl Figures {
             grouped(self.free_tenants),
             grouped(self.free_per_s),
             self.free_p99_ratio,
+            self.free_p99_ratio_busy,
             self.other_api_p99_ratio,
             self.limited_used * 100.0,
             self.returned_per_admission,
