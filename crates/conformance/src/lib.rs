@@ -111,6 +111,7 @@ macro_rules! suite {
                 a_gates_park_ends_when_the_first_of_its_jobs_may_come_back,
                 a_job_that_comes_back_at_its_time_is_not_kept_by_one_that_was_refused_after_it,
                 a_job_that_comes_back_after_a_restart_is_not_kept_either,
+                a_job_that_was_put_off_alone_ends_no_park,
                 after_a_refusal_one_job_asks_and_then_as_many_as_the_gate_said,
                 a_job_whose_turn_has_come_is_ready_at_once,
                 who_was_called_asks_although_another_is_refused_before_it,

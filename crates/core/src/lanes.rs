@@ -8,7 +8,7 @@
 //! - a claim never exceeds the queue's concurrency, its limiter, a group's concurrency or a kind's;
 //! - a lane covered by any park yields nothing;
 //! - inside a level, lanes share by virtual time; an idle lane that wakes comes with the next claim;
-//! - ageing: the level of a lane improves by one per `max_wait / 4` its head has waited.
+//! - ageing: the level of a lane improves by one per `max_wait / 4` that its head, or an older job behind it, has waited.
 //!
 //! The scheduler is memory only. Stores rebuild it from their rows; virtual times start anew then.
 
@@ -134,8 +134,8 @@ struct Lane {
     key: LaneKey,
     group: GroupNo,
     ready: BTreeMap<Seq, Timestamp>,
-    /// A job behind the head that has been ready for longer: one that came back from a retry, a snooze or a worker that stopped is the
-    /// head again, and the lane must not grow young by it.
+    /// A job behind the head that has been ready for longer, not necessarily for longest: one that came back from a retry, a snooze or a
+    /// worker that stopped is the head again, and the lane must not grow young by it.
     elder: Option<(Seq, Timestamp)>,
     /// Jobs whose process died while they ran. They run one at a time.
     suspects: BTreeMap<Seq, Suspect>,
@@ -156,7 +156,7 @@ impl Lane {
         self.active.map_or((base, self.vtime[base]), |(level, vtime)| (usize::from(level - 1), vtime))
     }
 
-    /// When the job became ready that has waited for longest.
+    /// Since when its head has been ready, or an elder behind it.
     fn since(&self) -> Option<Timestamp> {
         let (_, head) = self.ready.first_key_value()?;
         Some(self.elder.map_or(*head, |(_, at)| at.min(*head)))
@@ -371,8 +371,9 @@ impl Lanes {
         // Whichever of the two is behind the other from now on may be older than the one before it.
         let (before, behind) =
             if leads { (Some((seq, ready_at)), head) } else { (head, Some((seq, ready_at))) };
-        let younger = |job: Option<(Seq, Timestamp)>, at: Timestamp| job.is_none_or(|(_, job)| at < job);
-        let elder = behind.filter(|(_, at)| younger(before, *at) && younger(l.elder, *at));
+        let is_older =
+            |at: Timestamp, than: Option<(Seq, Timestamp)>| than.is_none_or(|(_, since)| at < since);
+        let elder = behind.filter(|(_, at)| is_older(*at, before) && is_older(*at, l.elder));
         l.elder = elder.or(l.elder);
         l.ready.insert(seq, ready_at);
         self.count_ready(lane, 1);

@@ -78,7 +78,8 @@ pub const LANE_QUANTUM: u32 = 32;
 pub const LANE_ROUND: u64 = MAX_CLAIM_BATCH as u64 / 2;
 /// Jobs taken from one lane at least, with however many others.
 pub const LEAST_QUANTUM: u64 = 4;
-/// Claims that ask for at least so many end with a whole round of all lanes, if that leaves out no more than an eighth of what they ask for.
+/// Claims that ask for at least so many end with a whole round of all lanes, if no further one fits and that leaves out no more than an
+/// eighth of what they ask for.
 pub const WHOLE_ROUNDS_FROM: u32 = 512;
 /// Longest server-named delay that is believed (J8).
 pub const MAX_SERVER_DELAY_MS: i64 = 24 * 3_600_000;

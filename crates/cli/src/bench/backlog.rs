@@ -11,7 +11,7 @@ use tidegate_core::job::{Park, ParkScope};
 use tidegate_core::payload::Payload;
 use tidegate_core::time::Timestamp;
 use tidegate_store::Store;
-use tidegate_store::params::{Claim, NewJob, Outcome, Settle, Settlement};
+use tidegate_store::params::{Claim, ClaimedJob, NewJob, Outcome, Settle, Settlement};
 
 use super::jobs::{self, NoOp};
 use crate::config::Config;
@@ -172,22 +172,27 @@ impl Filler {
     }
 
     async fn complete(&mut self, n: u64) -> Result<()> {
-        let now = jobs::now();
-        let claim = Claim {
-            worker: WorkerId::new("filler")?,
-            process: ProcessId(1),
-            queues: vec![(NoOp::settings()?.queue, u32::MAX)],
-            max: n as u32,
-            lease_ms: 60_000,
-            now,
-        };
-        let claimed = self.store.claim(claim).await?;
-        let settlements = claimed
-            .jobs
-            .iter()
-            .map(|j| Settlement { ticket: j.ticket, outcome: Outcome::Complete(None) })
-            .collect();
-        self.store.settle(Settle { settlements, now, seed: 0 }).await?;
+        let mut left = n;
+        while left > 0 {
+            let now = jobs::now();
+            let claim = Claim {
+                worker: WorkerId::new("filler")?,
+                process: ProcessId(1),
+                queues: vec![(NoOp::settings()?.queue, u32::MAX)],
+                max: left as u32,
+                lease_ms: 60_000,
+                now,
+            };
+            let claimed = self.store.claim(claim).await?;
+            if claimed.jobs.is_empty() {
+                return Err(Failure::new(codes::INTERNAL, "a job of the backlog is missing"));
+            }
+            left -= claimed.jobs.len() as u64;
+            let completed =
+                |j: &ClaimedJob| Settlement { ticket: j.ticket, outcome: Outcome::Complete(None) };
+            let settlements = claimed.jobs.iter().map(completed).collect();
+            self.store.settle(Settle { settlements, now, seed: 0 }).await?;
+        }
         Ok(())
     }
 }

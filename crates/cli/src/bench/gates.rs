@@ -69,8 +69,7 @@ pub(super) async fn run(args: GatesArgs, output: &Output) -> Result<()> {
         "memory" => alone(lasts, output).await,
         "redis" | "rediss" => on_redis(&args.gates, lasts, output).await,
         "postgres" | "postgresql" => {
-            let options = PgGatesOptions::new().schema("tidegate_bench_gates").map_err(failed)?;
-            let gates = PgGates::connect(&args.gates, options).await.map_err(failed)?;
+            let gates = on_a_postgres(&args.gates).await.map_err(failed)?;
             shared("postgres", &(Arc::new(gates) as Arc<dyn Backend>), lasts, output).await
         }
         other => Err(GatesError::UnknownAddress { scheme: other.chars().take(40).collect() }),
@@ -79,15 +78,33 @@ pub(super) async fn run(args: GatesArgs, output: &Output) -> Result<()> {
     output.answer(&figures, || figures.table(output))
 }
 
-fn failed(error: GatesError) -> Failure {
+/// Gates at an address, under a name of their own: those that programs use there are let be.
+pub(super) async fn connect(address: &str) -> Result<Arc<dyn Backend>, GatesError> {
+    Ok(match address.split_once(':').map_or("", |(scheme, _)| scheme) {
+        "memory" => Arc::new(InProcess::new()),
+        "redis" | "rediss" => Arc::new(on_a_redis(address).await?),
+        "postgres" | "postgresql" => Arc::new(on_a_postgres(address).await?),
+        other => return Err(GatesError::UnknownAddress { scheme: other.chars().take(40).collect() }),
+    })
+}
+
+async fn on_a_redis(url: &str) -> Result<RedisGates, GatesError> {
+    let connections = CALLERS as usize;
+    let options = RedisOptions { prefix: "tg-bench".into(), connections, ..RedisOptions::default() };
+    RedisGates::connect(url, options).await
+}
+
+async fn on_a_postgres(url: &str) -> Result<PgGates, GatesError> {
+    PgGates::connect(url, PgGatesOptions::new().schema("tidegate_bench_gates")?).await
+}
+
+pub(super) fn failed(error: GatesError) -> Failure {
     let cause = std::error::Error::source(&error).map(|cause| format!("\n{cause}")).unwrap_or_default();
     Failure::new(error.code(), format!("{error}{cause}"))
 }
 
 async fn on_redis(url: &str, lasts: Duration, output: &Output) -> Result<Figures, GatesError> {
-    let connections = CALLERS as usize;
-    let options = RedisOptions { prefix: "tg-bench".into(), connections, ..RedisOptions::default() };
-    let gates = Arc::new(RedisGates::connect(url, options).await?);
+    let gates = Arc::new(on_a_redis(url).await?);
     output.note("a script that does nothing …");
     // Before and after, the better one: it is what the gates are held against.
     let before = load::trivial(&gates, CALLERS, lasts).await?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use tidegate::gates::{Answer, GateSettings};
+use tidegate::gates::{Answer, GateSettings, Note};
 use tidegate::{Context, Job, Tidegate, Worker, done};
 use tidegate_core::codes;
 use tidegate_core::ids::{Seq, TenantId};
@@ -17,6 +17,7 @@ use tidegate_store::params::Erase;
 use tokio::task::JoinSet;
 
 use super::figures::{Pickup, middle, thousandths};
+use super::gates;
 use super::jobs::Place;
 use crate::config::Config;
 use crate::error::{Failure, Result};
@@ -56,16 +57,28 @@ pub(crate) struct NeighboursArgs {
 
 /// A call to the API that limits one of the tenants.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "bench.orders", queue = "bench", connector = "shopify", description = "Asks a gate, measured")]
+#[job(
+    kind = "bench.orders",
+    queue = "bench",
+    connector = "bench-orders",
+    description = "Asks a gate, measured"
+)]
 struct Orders {
+    turn: u64,
     /// Which of the turn's jobs; only those of the free tenants are timed.
     number: Option<usize>,
 }
 
 /// A call to the other one.
 #[derive(Debug, Serialize, Deserialize, Job)]
-#[job(kind = "bench.books", queue = "bench", connector = "netsuite", description = "Asks a gate, measured")]
+#[job(
+    kind = "bench.books",
+    queue = "bench",
+    connector = "bench-books",
+    description = "Asks a gate, measured"
+)]
 struct Books {
+    turn: u64,
     number: usize,
 }
 
@@ -137,15 +150,17 @@ struct Seen {
 
 #[derive(Clone)]
 struct Turn {
+    number: u64,
     began: Instant,
     orders: Arc<Vec<AtomicU64>>,
     books: Arc<Vec<AtomicU64>>,
 }
 
 impl Seen {
-    fn admitted(&self, number: usize, of: impl Fn(&Turn) -> &Arc<Vec<AtomicU64>>) {
-        let turn = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        let Some(turn) = turn else { return };
+    fn admitted(&self, turn: u64, number: usize, of: impl Fn(&Turn) -> &Arc<Vec<AtomicU64>>) {
+        let current = self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        // One that comes after its turn has been counted as lost.
+        let Some(turn) = current.filter(|current| current.number == turn) else { return };
         let at = turn.began.elapsed().as_nanos() as u64;
         if of(&turn)[number].swap(at, Ordering::Relaxed) != 0 {
             self.twice.fetch_add(1, Ordering::Relaxed);
@@ -161,24 +176,28 @@ impl Seen {
 pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) -> Result<()> {
     let place = Place::of(config).await?;
     let store = place.open(config).await?;
-    let limits: String = (0..args.turns)
-        .map(|turn| {
-            format!("overrides.{}.window = {{ max = {}, every = \"1s\" }}\n", limited(turn), args.rate)
-        })
-        .collect();
+    let rate = args.rate;
+    let limit = |turn| format!("overrides.{}.window = {{ max = {rate}, every = \"1s\" }}", limited(turn));
+    let limits = (0..args.turns).map(limit).collect::<Vec<_>>().join("\n");
     let settings = GateSettings::from_toml(&format!(
         r#"
-        [[gates.shopify.gates]]
+        [[gates.bench-orders.gates]]
         name = "calls"
         per = ["tenant"]
         gate.window = {{ max = 1000000, every = "1s" }}
         {limits}
-        [[gates.netsuite.gates]]
+        [[gates.bench-books.gates]]
         name = "calls"
         gate.slots = {{ limit = 1000 }}
         "#
     ))?;
-    let tide = Tidegate::with_store(store.clone()).gates_at(&args.gates, settings).await?;
+    let gates = gates::connect(&args.gates).await.map_err(gates::failed)?;
+    let tide = Tidegate::with_store(store.clone()).gates_with(gates.clone(), settings).await?;
+    for domain in ["bench-orders", "bench-books"] {
+        // What an earlier run left behind.
+        let note = Note { who: "tidegate bench".into(), why: "a run begins".into() };
+        gates.clear(domain, false, note).await.map_err(gates::failed)?;
+    }
     tide.register::<Orders>().await?;
     tide.register::<Books>().await?;
     let seen = Arc::new(Seen::default());
@@ -186,11 +205,11 @@ pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) 
     let working = tokio::spawn(worker(&tide, &seen).run_until(async move { drop(stopped.await) }));
 
     let mut measured = TURNS.map(|_| Measured::default());
-    let mut allowed = 0.0;
+    let (mut allowed, mut used) = (0.0, 0);
     for round in 0..args.turns {
         for step in 0..TURNS.len() {
-            // Each comes first in its turn: what gets slower meanwhile meets all alike.
-            let at = (round as usize + step) % TURNS.len();
+            // There and back: what gets slower meanwhile meets all alike.
+            let at = if round % 2 == 0 { step } else { TURNS.len() - 1 - step };
             let (besides, tenant) = (TURNS[at], limited(round));
             let what = match besides {
                 Besides::Nobody => "alone",
@@ -204,15 +223,23 @@ pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) 
             }
             tokio::time::sleep(SETTLE).await;
             let busy = if besides == Besides::Busy { args.rate } else { 0 };
-            measured[at].add(load(&tide, &seen, &tenant, busy, args.seconds).await?);
+            measured[at].add(
+                load(
+                    &tide,
+                    &seen,
+                    Load { turn: round * 3 + step as u64, tenant: &tenant, busy, seconds: args.seconds },
+                )
+                .await?,
+            );
             if besides == Besides::Limited {
-                let left = args.limited.saturating_sub(seen.limited.load(Ordering::Relaxed) - admitted);
-                if left == 0 {
+                let ran = seen.limited.load(Ordering::Relaxed) - admitted;
+                if ran >= args.limited {
                     return Err(Failure::new(codes::INVALID_REQUEST, "the limited tenant ran out of jobs")
                         .hint("give it more (--limited), or less of a rate (--rate)"));
                 }
                 // The window is empty at the beginning.
                 allowed += (filled.elapsed().as_secs_f64() + 1.0) * args.rate as f64;
+                used += ran;
                 erase(&tide, &tenant).await?;
             }
         }
@@ -243,7 +270,7 @@ pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) 
         other_api_alone: other_alone,
         other_api_beside: other_beside,
         limited_admitted: limited,
-        limited_used: thousandths(limited as f64 / allowed),
+        limited_used: thousandths(used as f64 / allowed),
         returned_per_admission: thousandths(report.waited as f64 / limited.max(1) as f64),
         lost: measured.iter().map(|m| m.lost).sum::<u64>() + left.dead,
         duplicated: seen.twice.load(Ordering::Relaxed),
@@ -258,9 +285,9 @@ fn worker(tide: &Tidegate, seen: &Arc<Seen>) -> Worker {
         .handle(move |job: Orders, cx: Context| {
             let seen = orders.clone();
             async move {
-                let permit = cx.gate("shopify").admit().await?;
+                let permit = cx.gate("bench-orders").admit().await?;
                 match job.number {
-                    Some(number) => seen.admitted(number, |turn| &turn.orders),
+                    Some(number) => seen.admitted(job.turn, number, |turn| &turn.orders),
                     None if cx.tenant().is_some_and(|tenant| tenant.as_str() == BUSY) => {}
                     None => drop(seen.limited.fetch_add(1, Ordering::Relaxed)),
                 }
@@ -271,8 +298,8 @@ fn worker(tide: &Tidegate, seen: &Arc<Seen>) -> Worker {
         .handle(move |job: Books, cx: Context| {
             let seen = books.clone();
             async move {
-                let permit = cx.gate("netsuite").admit().await?;
-                seen.admitted(job.number, |turn| &turn.books);
+                let permit = cx.gate("bench-books").admit().await?;
+                seen.admitted(job.turn, job.number, |turn| &turn.books);
                 permit.settle(Answer::ok()).await?;
                 done()
             }
@@ -288,7 +315,8 @@ async fn fill(tide: &Tidegate, tenant: &str, jobs: u64) -> Result<()> {
     let mut left = jobs;
     while left > 0 {
         let n = left.min(BATCH);
-        tide.enqueue_many((0..n).map(|_| tide.enqueue(Orders { number: None }).tenant(tenant))).await?;
+        tide.enqueue_many((0..n).map(|_| tide.enqueue(Orders { turn: 0, number: None }).tenant(tenant)))
+            .await?;
         left -= n;
     }
     Ok(())
@@ -322,20 +350,29 @@ impl Measured {
     }
 }
 
-/// One turn of the load, with so many jobs a second of one more tenant: how long each job waited, by number; `None` for one that did not come.
+/// A turn.
+struct Load<'a> {
+    turn: u64,
+    /// Who has jobs on the other API.
+    tenant: &'a str,
+    /// Jobs a second of one more tenant.
+    busy: u64,
+    seconds: u64,
+}
+
+/// One turn of the load: how long each job waited, by number; `None` for one that did not come.
 async fn load(
     tide: &Tidegate,
     seen: &Arc<Seen>,
-    tenant: &str,
-    busy: u64,
-    seconds: u64,
+    Load { turn: number_of_turn, tenant, busy, seconds }: Load<'_>,
 ) -> Result<(Vec<Option<f64>>, Vec<Option<f64>>)> {
     let ticks = (seconds * 1_000 / TICK.as_millis() as u64) as usize;
     let zeros = |n: usize| Arc::new((0..n).map(|_| AtomicU64::new(0)).collect::<Vec<_>>());
     let orders = ticks * FREE_A_TICK as usize;
-    let turn = Turn { began: Instant::now(), orders: zeros(orders), books: zeros(ticks) };
+    let turn =
+        Turn { number: number_of_turn, began: Instant::now(), orders: zeros(orders), books: zeros(ticks) };
     seen.begin(turn.clone());
-    let sent = Turn { began: turn.began, orders: zeros(orders), books: zeros(ticks) };
+    let sent = Turn { orders: zeros(orders), books: zeros(ticks), ..turn.clone() };
     let mut callers = JoinSet::new();
     let mut pace = tokio::time::interval(TICK);
     for tick in 0..ticks {
@@ -345,18 +382,20 @@ async fn load(
             callers.spawn(async move {
                 sent.orders[number].store(sent.began.elapsed().as_nanos() as u64, Ordering::Relaxed);
                 let tenant = format!("free-{}", number as u64 % FREE);
-                tide.enqueue(Orders { number: Some(number) }).tenant(tenant).await
+                tide.enqueue(Orders { turn: number_of_turn, number: Some(number) }).tenant(tenant).await
             });
         }
         let until = |tick: usize| busy * tick as u64 * TICK.as_millis() as u64 / 1_000;
         for _ in until(tick)..until(tick + 1) {
             let tide = tide.clone();
-            callers.spawn(async move { tide.enqueue(Orders { number: None }).tenant(BUSY).await });
+            callers.spawn(async move {
+                tide.enqueue(Orders { turn: number_of_turn, number: None }).tenant(BUSY).await
+            });
         }
         let (tide, sent, tenant) = (tide.clone(), sent.clone(), tenant.to_owned());
         callers.spawn(async move {
             sent.books[tick].store(sent.began.elapsed().as_nanos() as u64, Ordering::Relaxed);
-            tide.enqueue(Books { number: tick }).tenant(tenant).await
+            tide.enqueue(Books { turn: number_of_turn, number: tick }).tenant(tenant).await
         });
         while let Some(done) = callers.try_join_next() {
             done.map_err(|e| Failure::new(codes::INTERNAL, e.to_string()))??;

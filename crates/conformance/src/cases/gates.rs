@@ -87,6 +87,18 @@ pub async fn a_job_that_comes_back_after_a_restart_is_not_kept_either(w: &mut Wo
     assert_eq!(ids(&w.claim(10).await), [all[1]]);
 }
 
+pub async fn a_job_that_was_put_off_alone_ends_no_park(w: &mut World) {
+    calls(w, 3).await;
+    let claimed = w.claim(2).await.jobs;
+    let (until, gate) = (w.now.plus_ms(1_000), Some(connector("shopify")));
+    let alone = Outcome::Snooze { until, reason: "lock held".into(), park: None, gate };
+    w.settle(claimed[0].ticket, alone).await;
+    refuse(w, &claimed[1], 30_000).await;
+    w.pass(1_000);
+    assert!(w.claim(10).await.jobs.is_empty());
+    assert_eq!(w.store().parks().await.expect("parks are listed").len(), 1);
+}
+
 pub async fn after_a_refusal_one_job_asks_and_then_as_many_as_the_gate_said(w: &mut World) {
     let all = calls(w, 10).await;
     let first = w.claim_one().await;

@@ -1,7 +1,7 @@
 //! Caution: what a gate has refused comes back one job at a time.
 //!
 //! A gate's park says when to come back, not how many may then pass. Were all of a scope's jobs handed out when it ends, most
-//! would be refused and put back. So the scope yields one job; when that was admitted, as many more as the gate said remain. If
+//! would be refused and put back. So the scope yields one job; when that was admitted, as many more as the gate said remain, in helpings. If
 //! none remain, the next one to ask is the first that was refused and comes back at its time; only where nobody waits, one more
 //! finds out when to come back. So a job is claimed in vain once, and at most one per admission.
 //!
@@ -24,8 +24,8 @@ use crate::time::Timestamp;
 pub const GATE_PARK: &str = "gate:";
 /// How long a caution lasts after the last word from the gates.
 const LASTS_MS: i64 = 5_000;
-/// Of so many as remain, a helping may ask at a time: an eighth, and no fewer than this if as many remain. A gate that opens once a
-/// second lets a second's worth pass at once, and who shares store and worker with them would wait for all of these.
+/// Of those that a gate says remain, an eighth may ask at a time, at least this many: a gate that opens once a second has room for a
+/// second's worth, and whoever shares store and worker with these would wait for all of them.
 const LEAST_HELPING: u32 = 32;
 /// Most jobs of a scope that may ask at a time under caution: more is as good as none.
 const MOST: u32 = 1_024;

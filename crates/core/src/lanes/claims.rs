@@ -79,23 +79,25 @@ impl Lanes {
         picked
     }
 
-    /// Which round of turns the next visit of a queue belongs to: level and number.
-    fn round(&self, queue_id: QueueId) -> Option<(u8, u64)> {
+    /// Which round of turns the next visit of a queue belongs to: level, number, and how many jobs a round has.
+    fn round(&self, queue_id: QueueId) -> Option<(u8, u64, u64)> {
         let queue = self.queues.get(&queue_id)?;
         let (level, vtime, _) = queue.active.first(&self.caps)?;
-        Some((level, vtime / quantum(queue.active.at(usize::from(level - 1), &self.caps))))
+        let lanes = queue.active.at(usize::from(level - 1), &self.caps);
+        Some((level, vtime / quantum(lanes), if lanes > 1 { lanes * quantum(lanes) } else { 0 }))
     }
 
-    /// Whether a large claim of which so much is left is best ended here: a round is over, and the next one would be cut short. What
-    /// was enqueued in turns then goes from one claim to the next without gaps.
-    fn is_whole(&self, left: u32, max: u32, queue_id: QueueId, visited: Option<(u8, u64)>) -> bool {
+    /// Whether a large claim of which so much is left is best ended here: several lanes have had their turns, and the next ones would be
+    /// cut short. What was enqueued in turns then goes from one claim to the next without gaps.
+    fn is_whole(&self, left: u32, max: u32, queue_id: QueueId, visited: Option<(u8, u64, u64)>) -> bool {
         if max < WHOLE_ROUNDS_FROM || left > max / 8 {
             return false;
         }
-        let next = self.round(queue_id);
-        visited
-            .zip(next)
-            .is_some_and(|((level, round), (next_level, next))| level == next_level && round < next)
+        let all_fit = self.queues.get(&queue_id).is_none_or(|q| q.ready <= u64::from(left));
+        let Some(((level, round, _), (next_level, next, jobs))) = visited.zip(self.round(queue_id)) else {
+            return false;
+        };
+        !all_fit && level == next_level && round < next && u64::from(left) < jobs
     }
 
     /// Does to the lanes what the claim of another process did: on these queues it picked these jobs, in this order.
@@ -179,7 +181,7 @@ impl Lanes {
         (quantum - vtime % quantum) as u32
     }
 
-    /// Takes up to a quantum from the first active lane of a queue.
+    /// Takes up to what is left of its turn from the first active lane of a queue.
     fn visit(&mut self, queue_id: QueueId, most: u32, now: Timestamp, picked: &mut Vec<Picked>) -> u32 {
         let Some(queue) = self.queues.get(&queue_id) else { return 0 };
         let Some((_, _, lane_id)) = queue.active.first(&self.caps) else { return 0 };

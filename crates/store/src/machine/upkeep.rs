@@ -63,7 +63,8 @@ impl<R: Rows> Machine<R> {
             let (home, tenant) = self.lane_and_tenant(seq)?;
             let state = self.state_of(seq)?;
             let lane = state.lane.unwrap_or(home);
-            if state.because == Some(ScheduledBecause::Gate) {
+            // Put off with its scope: one that was put off alone has nothing to do with parks.
+            if state.because == Some(ScheduledBecause::Gate) && state.not_before.is_some() {
                 self.open_to(lane, seq)?;
             }
             self.change(Change::Due { place: Place { seq, lane, tenant }, at })?;
