@@ -44,21 +44,30 @@ impl<R: Rows> Machine<R> {
         Ok(reply)
     }
 
-    /// Whether anything is handed out with caution, because a gate has refused.
-    pub fn is_cautious(&self) -> bool {
-        self.memory.lanes.is_cautious()
+    /// Those of these running jobs that were handed out with caution, because a gate has refused: what gates say of the others
+    /// changes nothing.
+    pub fn that_ask(&self, jobs: Vec<(JobId, u32)>) -> Vec<(JobId, u32)> {
+        if !self.memory.lanes.is_cautious() {
+            return vec![];
+        }
+        let asking = self.asking();
+        jobs.into_iter().filter(|(id, _)| asking.contains_key(id)).collect()
+    }
+
+    /// Jobs that were handed out with caution and have not been answered.
+    fn asking(&self) -> HashMap<JobId, Seq> {
+        let (lanes, leases) = (&self.memory.lanes, &self.memory.leases);
+        lanes.asking().filter_map(|seq| Some((leases.running(seq)?.id, seq))).collect()
     }
 
     /// Gates have admitted these running jobs, and said how many more like each would pass: scopes that were handed out with
     /// caution may yield more. Changes no row.
     pub fn admitted(&mut self, jobs: &[(JobId, u32)], now: Timestamp) -> Result<()> {
-        if !self.is_cautious() {
+        if !self.memory.lanes.is_cautious() {
             return Ok(());
         }
         self.tick(now)?;
-        let (lanes, leases) = (&self.memory.lanes, &self.memory.leases);
-        let asking: HashMap<JobId, Seq> =
-            lanes.asking().filter_map(|seq| Some((leases.running(seq)?.id, seq))).collect();
+        let asking = self.asking();
         for (id, remaining) in jobs {
             if let Some(seq) = asking.get(id) {
                 self.change(Change::Admitted(*seq, *remaining))?;
