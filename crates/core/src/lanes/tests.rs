@@ -428,7 +428,9 @@ fn a_worker_that_stops_does_not_make_the_lanes_young_whose_jobs_it_gives_back() 
     let old_jobs = |w: &mut World| {
         let lanes: Vec<LaneId> = (0..10).map(|i| w.lane(&format!("g{i}"), Priority::Medium)).collect();
         for _ in 0..100 {
-            lanes.iter().for_each(|lane| w.add(*lane, 1));
+            for lane in &lanes {
+                w.add(*lane, 1);
+            }
         }
         w.now = w.now.plus_ms(100_000);
         lanes
@@ -477,7 +479,9 @@ fn runs_of_claims(max: u32, claims: u32) -> Vec<(usize, usize)> {
     let mut w = World::new(QueueSettings::default());
     let lanes: Vec<LaneId> = (0..100).map(|i| w.lane(&format!("g{i}"), Priority::Medium)).collect();
     for _ in 0..1_900 {
-        lanes.iter().for_each(|lane| w.add(*lane, 1));
+        for lane in &lanes {
+            w.add(*lane, 1);
+        }
     }
     let claim = |_| {
         let mut seqs: Vec<i64> = w.claim(max).iter().map(|p| p.seq.0).collect();
@@ -508,7 +512,9 @@ fn a_large_claim_ends_with_a_whole_round() {
     for (lanes, picked) in [(1, 2_000), (2, 1_984), (10, 1_920), (25, 2_000)] {
         let mut w = World::new(QueueSettings::default());
         let lanes: Vec<LaneId> = (0..lanes).map(|i| w.lane(&format!("g{i}"), Priority::Medium)).collect();
-        lanes.iter().for_each(|lane| w.add(*lane, 5_000));
+        for lane in &lanes {
+            w.add(*lane, 5_000);
+        }
         assert_eq!(w.claim(2_000).len(), picked, "of {} lanes", lanes.len());
     }
 }
