@@ -254,7 +254,13 @@ impl GateSet {
 
 fn rate(path: &str, value: i64, unit: Unit) -> Checked {
     let most = if unit == Unit::Cost { Points::MAX.0 / 1_000 } else { 10_000_000 };
-    within(path, value, 1, most, "write a whole number; to let nothing pass, park the jobs with `tidegate parks add`")
+    within(
+        path,
+        value,
+        1,
+        most,
+        "write a whole number; to let nothing pass, park the jobs with `tidegate parks add`",
+    )
 }
 
 fn check_bucket(r: &Reported, path: &str) -> Checked {
