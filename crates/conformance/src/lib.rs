@@ -97,6 +97,7 @@ macro_rules! suite {
             parks {
                 a_paused_queue_yields_nothing_until_it_is_resumed,
                 each_scope_covers_its_lanes_and_no_others,
+                nobody_parks_in_the_name_of_a_gate,
                 removing_one_park_leaves_the_others,
                 a_park_with_an_end_ends_by_itself,
                 a_park_of_the_same_owner_replaces_the_earlier_one,
@@ -114,6 +115,8 @@ macro_rules! suite {
                 a_job_that_was_put_off_alone_ends_no_park,
                 after_a_refusal_one_job_asks_and_then_as_many_as_the_gate_said,
                 a_job_whose_turn_has_come_is_ready_at_once,
+                a_call_of_another_gate_or_of_long_ago_does_not_undo_a_refusal,
+                who_was_called_before_it_was_put_off_asks_although_its_scope_is_closed,
                 who_was_called_asks_although_another_is_refused_before_it,
                 who_was_called_and_does_not_come_opens_nothing,
                 what_keeps_one_group_waiting_leaves_its_connector_to_the_others,

@@ -45,6 +45,21 @@ local function prepare(found, cost)
   return states, rules
 end
 
+-- Whether the first of this scope key's line should ask now: its buckets have enough for it, or will have much sooner than it was told.
+local function first_hopes(sc)
+  local name = first(sc, 1)[1]
+  local place = name and place_of((waiter_in(name)))
+  if not place then return false end
+  local much_sooner = place.retry_at - max(SOON, floor((place.retry_at - t) / 8))
+  for _, gate in ipairs(sc.rule.list) do
+    if gate.k == 'level' and not is_off(gate) then
+      local at = level.check(gate_state(sc, gate), nil, nil, NOBODY, place)
+      if at and at >= much_sooner then return false end
+    end
+  end
+  return true
+end
+
 local function commit(found, states, rules, place, call)
   local touched, next = {}, {}
   if place then remove_place(place, true, touched) end
@@ -78,7 +93,8 @@ local function commit(found, states, rules, place, call)
   end_at(lease)
   -- Where time alone decides, everybody has been told the time; elsewhere the next one may fit already.
   for _, sc in ipairs(touched) do
-    if sc.rule.pool or sc.rule.other then next[#next + 1] = sc end
+    local rule = sc.rule
+    if rule.pool or rule.other or (rule.level and first_hopes(sc)) then next[#next + 1] = sc end
   end
   return finish(permit(lease, remaining, wake(next, 1), {}))
 end

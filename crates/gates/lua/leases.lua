@@ -118,8 +118,8 @@ local function forget_lease(lease)
   if H[7] == 0 then H[5] = 0 end
 end
 
--- Takes a lease away and gives back its slots.
-local function give_back(lease, touched)
+-- Takes a lease away and gives back its slots. `risen`: the scopes whose bucket has got something back, nil if that is not known.
+local function give_back(lease, touched, risen)
   forget_lease(lease)
   for _, gate in ipairs(C.pools) do
     if lease.held[gate.id] then
@@ -132,7 +132,7 @@ local function give_back(lease, touched)
       local sc = scope_of(lease, s)
       if sc then
         sc.live = max(sc.live - 1, 0)
-        if sc.count > 0 then touched[#touched + 1] = sc end
+        if sc.count > 0 and (rule.pool or rule.other or not risen or risen[s]) then touched[#touched + 1] = sc end
       end
     end
   end
@@ -249,7 +249,7 @@ local function wake(touched, most)
   for _, sc in ipairs(touched) do
     if not done[sc.id] and sc.count > 0 then
       done[sc.id] = true
-      call_up(woken, told, seen, first(sc, min(free(sc) or (sc.rule.other and 1 or 0), most)), most)
+      call_up(woken, told, seen, first(sc, min(free(sc) or ((sc.rule.level or sc.rule.other) and 1 or 0), most)), most)
     end
   end
   tell(told)

@@ -215,10 +215,12 @@ end
 -- What an answer that is good (or none: `voted` is false) changes, for the numbers of its lease; nil if it is more than that.
 local mark = {0, 0, 0}
 local free_now -- places of the tightest pool of the scope key that is looked at; nil: it has none, as far as was seen
+local risen_now -- whether something else that its line waits for may have been given back
 
 function SETTLED.level(g, b, r, cost, _, _, _, actual, seen, changes, number)
   level_advance(g, b, r)
-  local foreign = level_settle(g, b, mark, cost, actual, false, seen)
+  local foreign, more = level_settle(g, b, mark, cost, actual, false, seen)
+  risen_now = risen_now or more
   if foreign > 0 then changes[#changes + 1] = {2, number - 1, foreign} end
   return true
 end
@@ -303,7 +305,7 @@ function quick_settle(holder, own_key, fence, raw, voted, actual, seen)
       local all, base = quick_scope(partition, s, rule)
       if not all then return nil end
       local place, gates = base + RECORD + all[base + RECORD], rule.list
-      free_now = nil
+      free_now, risen_now = nil, rule.other
       for i = 1, #gates do
         local gate = gates[i]
         if all[place + 1] ~= gate.id then return nil end
@@ -322,7 +324,7 @@ function quick_settle(holder, own_key, fence, raw, voted, actual, seen)
       end
       if all[base + 3] > 0 then
         if OFF then return nil end
-        local n = free_now or (rule.other and 1 or 0)
+        local n = free_now or (risen_now and 1 or 0)
         if n > 0 then
           waited = waited or {}
           waited[#waited + 1] = quick_first(all, base, rule, key, n < WOKEN and n or WOKEN)

@@ -314,7 +314,9 @@ function level_observe(g, b, sent, seen, answered, admitted)
 end
 
 -- A call ended. `mark`: answered, admitted and time when it was admitted; `actual`: milli points that were charged, false if unknown.
+-- Returns foreign use, and whether those who wait may pass sooner than before.
 function level_settle(g, b, mark, cost, actual, throttled, seen)
+  local had, held, rate = g[b + 1], g[b + 6], g[b + 10]
   g[b + 4], g[b + 3] = g[b + 4] - cost * NANO, g[b + 2]
   local charged = actual or cost
   if throttled then charged = 0 end
@@ -331,6 +333,6 @@ function level_settle(g, b, mark, cost, actual, throttled, seen)
     raise_margin(g, b, level_margin(g, b) + max(cost * NANO, floor(g[b + 6] / 20)), floor(g[b + 6] / 2))
     if not said then g[b + 1] = min(g[b + 1], cost * NANO - 1 - g[b + 4]) end
   end
-  return foreign
+  return foreign, g[b + 1] > had or g[b + 6] > held or g[b + 10] > rate
 end
 end

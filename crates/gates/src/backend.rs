@@ -61,7 +61,6 @@ async fn plainly(address: &str) -> Result<Plain, GatesError> {
         "postgres" | "postgresql" => {
             crate::PgGates::connect(address, crate::PgGatesOptions::new()).await.map(Plain::Postgres)
         }
-        // The rest of the address may hold a password.
-        other => Err(GatesError::UnknownAddress { scheme: other.chars().take(40).collect() }),
+        _ => Err(GatesError::unknown_address(address)),
     }
 }

@@ -21,9 +21,9 @@ pub enum GatesError {
         gate: String,
     },
     /// There is no backend of this kind, or it is not built in.
-    #[error("{scheme:?} is no address of gates; write memory:, redis://… or postgres://…")]
+    #[error("gates have an address like memory:, redis://… or postgres://…{}", not(scheme))]
     UnknownAddress {
-        /// How the address begins.
+        /// How the address begins; empty if that is not a scheme.
         scheme: String,
     },
     /// The configuration is not acceptable.
@@ -59,7 +59,21 @@ pub enum GatesError {
     Corrupt(String),
 }
 
+/// What an address begins with, where that may be shown.
+fn not(scheme: &str) -> String {
+    if scheme.is_empty() { String::new() } else { format!(", not {scheme}:") }
+}
+
 impl GatesError {
+    /// For an address that begins like none of those that are known. Its rest may hold a password.
+    #[must_use]
+    pub fn unknown_address(address: &str) -> Self {
+        let scheme = address.split_once(':').map_or("", |(scheme, _)| scheme);
+        let plain = |c: char| c.is_ascii_alphanumeric() || "+.-".contains(c);
+        let shown = if scheme.len() <= 40 && scheme.chars().all(plain) { scheme } else { "" };
+        Self::UnknownAddress { scheme: shown.into() }
+    }
+
     /// A bad address: what is wrong, and what to write instead.
     #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn address(problem: impl ToString, hint: &str) -> Self {
@@ -70,9 +84,8 @@ impl GatesError {
     pub fn code(&self) -> Code {
         match self {
             Self::UnknownDomain { .. } | Self::UnknownGate { .. } => codes::GATE_NOT_FOUND,
-            Self::UnknownAddress { .. } => codes::INVALID_SETTING,
             Self::Invalid(e) => e.code(),
-            Self::Address { .. } => codes::INVALID_GATES_URL,
+            Self::UnknownAddress { .. } | Self::Address { .. } => codes::INVALID_GATES_URL,
             Self::InUse { .. } => codes::GATES_IN_USE,
             Self::Unreachable(_) => codes::GATES_UNREACHABLE,
             Self::Refused { code, .. } => *code,

@@ -6,7 +6,7 @@ use tidegate_core::gates::{Gate, GateSet, Kind, Micros, Points, SECOND, Span, Un
 use tidegate_simulation::from_env;
 use tidegate_simulation::gates::crowd::{self, Stream};
 use tidegate_simulation::gates::kills::{self, LIMIT, Scheme, Step, World};
-use tidegate_simulation::gates::provider::{self, Rule, Shift};
+use tidegate_simulation::gates::provider::{self, Charged, Rule, Shift};
 
 fn worlds() -> u64 {
     from_env("TIDEGATE_GATES_WORLDS").unwrap_or(600)
@@ -125,7 +125,7 @@ fn a_light_tenant_waits_a_round_whatever_a_heavy_one_has_waiting() {
 #[test]
 fn a_reported_bucket_is_used_up_and_hardly_ever_overdrawn() {
     for seed in 0..5 {
-        let seen = provider::run(seed, Rule::Gate, 50, &[], 600 * SECOND);
+        let seen = provider::run(seed, Rule::Gate, Charged::InPart, 50, &[], 600 * SECOND);
         let throttled = seen.throttled(|_| true);
         assert!(throttled <= 0.001, "seed {seed}: {throttled}");
         assert!(seen.used / seen.offered >= 0.97, "seed {seed}: {} of {}", seen.used, seen.offered);
@@ -133,9 +133,21 @@ fn a_reported_bucket_is_used_up_and_hardly_ever_overdrawn() {
     }
 }
 
+/// No refund ever calls anybody: those who wait know their times, until the bucket fills faster than they were told.
+#[test]
+fn a_bucket_without_refunds_is_used_up_as_well_when_its_rate_rises() {
+    for seed in 0..5 {
+        let faster = [Shift { at: 60 * SECOND, rate: 100, foreign: 0 }];
+        let seen = provider::run(seed, Rule::Gate, Charged::InFull, 5, &faster, 300 * SECOND);
+        let throttled = seen.throttled(|_| true);
+        assert!(throttled <= 0.001, "seed {seed}: {throttled}");
+        assert!(seen.used / seen.offered >= 0.97, "seed {seed}: {} of {}", seen.used, seen.offered);
+    }
+}
+
 #[test]
 fn overwriting_the_level_with_what_is_reported_overdraws_it() {
-    let seen = provider::run(0, Rule::Overwrite, 50, &[], 600 * SECOND);
+    let seen = provider::run(0, Rule::Overwrite, Charged::InPart, 50, &[], 600 * SECOND);
     let throttled = seen.throttled(|_| true);
     assert!(throttled > 0.01, "{throttled}");
 }
@@ -150,7 +162,7 @@ fn a_bucket_that_changes_is_followed_and_foreign_use_is_reported() {
         Shift { at: 7 * minute, rate: 100, foreign: 30 },
     ];
     for seed in 0..5 {
-        let seen = provider::run(seed, Rule::Gate, 50, &shifts, 10 * minute);
+        let seen = provider::run(seed, Rule::Gate, Charged::InPart, 50, &shifts, 10 * minute);
         let all = seen.throttled(|_| true);
         assert!(all <= 0.01, "seed {seed}: {all}");
         let settled = |at: Micros| shifts.iter().all(|s| at < s.at || at >= s.at + 10 * SECOND);

@@ -67,12 +67,12 @@ pub(super) async fn run(args: GatesArgs, output: &Output) -> Result<()> {
     let lasts = Duration::from_secs(args.seconds);
     let figures = match args.gates.split_once(':').map_or("", |(scheme, _)| scheme) {
         "memory" => alone(lasts, output).await,
-        "redis" | "rediss" => on_redis(&args.gates, lasts, output).await,
+        "redis" | "rediss" | "unix" | "redis+unix" => on_redis(&args.gates, lasts, output).await,
         "postgres" | "postgresql" => {
             let gates = on_a_postgres(&args.gates).await.map_err(failed)?;
             shared("postgres", &(Arc::new(gates) as Arc<dyn Backend>), lasts, output).await
         }
-        other => Err(GatesError::UnknownAddress { scheme: other.chars().take(40).collect() }),
+        _ => Err(GatesError::unknown_address(&args.gates)),
     };
     let figures = figures.map_err(failed)?;
     output.answer(&figures, || figures.table(output))
@@ -82,9 +82,9 @@ pub(super) async fn run(args: GatesArgs, output: &Output) -> Result<()> {
 pub(super) async fn connect(address: &str) -> Result<Arc<dyn Backend>, GatesError> {
     Ok(match address.split_once(':').map_or("", |(scheme, _)| scheme) {
         "memory" => Arc::new(InProcess::new()),
-        "redis" | "rediss" => Arc::new(on_a_redis(address).await?),
+        "redis" | "rediss" | "unix" | "redis+unix" => Arc::new(on_a_redis(address).await?),
         "postgres" | "postgresql" => Arc::new(on_a_postgres(address).await?),
-        other => return Err(GatesError::UnknownAddress { scheme: other.chars().take(40).collect() }),
+        _ => return Err(GatesError::unknown_address(address)),
     })
 }
 

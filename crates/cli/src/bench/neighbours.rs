@@ -174,6 +174,12 @@ impl Seen {
 
 /// Measures on the store that a flag names, which must be empty, or in a temporary directory.
 pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) -> Result<()> {
+    let needs = args.rate.saturating_mul(args.seconds + 2);
+    if args.limited <= needs {
+        let detail = format!("{} jobs are not enough to be limited for a whole turn", grouped(args.limited));
+        let hint = format!("give more than {} (--limited), or less of a rate (--rate)", grouped(needs));
+        return Err(Failure::new(codes::INVALID_REQUEST, detail).hint(hint));
+    }
     let place = Place::of(config).await?;
     let store = place.open(config).await?;
     let rate = args.rate;
@@ -227,7 +233,12 @@ pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) 
                 load(
                     &tide,
                     &seen,
-                    Load { turn: round * 3 + step as u64, tenant: &tenant, busy, seconds: args.seconds },
+                    Load {
+                        turn: round * TURNS.len() as u64 + step as u64,
+                        tenant: &tenant,
+                        busy,
+                        seconds: args.seconds,
+                    },
                 )
                 .await?,
             );

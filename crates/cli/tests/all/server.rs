@@ -161,7 +161,7 @@ fn the_first_key_is_made_before_the_server_and_then_needed() {
 #[test]
 fn a_server_says_where_it_is_and_leaves_with_the_first_signal_or_at_once_with_the_second() {
     let place = Place::default();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = tidegate_testbed::free_port().unwrap();
     let bind = format!("127.0.0.1:{port}");
     let mut child = place
         .command(&["serve", "--bind", &bind])

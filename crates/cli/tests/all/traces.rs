@@ -188,7 +188,7 @@ fn what_is_not_sampled_is_not_sent_and_the_context_is_handed_on_all_the_same() {
 #[test]
 fn a_collector_that_is_away_costs_spans_and_no_job() {
     let place = Place::default();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = format!("127.0.0.1:{}", tidegate_testbed::free_port().unwrap());
     let endpoint = format!("http://{nobody}");
     let server = Serving::start(&place, &["--otlp-endpoint", &endpoint]);
     server.run(&place, &["kinds", "set", "hello", "--queue", "default"]).ok();

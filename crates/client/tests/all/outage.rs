@@ -191,16 +191,19 @@ async fn a_long_outage_stops_the_handler() {
 /// A store on disk behind a server on a port that stays the same.
 struct Home {
     dir: tempfile::TempDir,
-    addr: SocketAddr,
+    addr: Option<SocketAddr>,
     up: Option<(Arc<dyn Store>, Running)>,
 }
 
 impl Home {
     async fn new() -> Self {
-        let mut home =
-            Self { dir: tempfile::tempdir().unwrap(), addr: SocketAddr::from(([127, 0, 0, 1], 0)), up: None };
+        let mut home = Self { dir: tempfile::tempdir().unwrap(), addr: None, up: None };
         home.start().await;
         home
+    }
+
+    fn addr(&self) -> SocketAddr {
+        self.addr.expect("it was started")
     }
 
     async fn start(&mut self) {
@@ -208,8 +211,9 @@ impl Home {
         let store: Arc<dyn Store> =
             Arc::new(OpenOptions::new().synchronous(false).open(self.dir.path(), now).unwrap());
         let addr = self.addr;
-        let server = Running::with(store.clone(), |options| options.bind = addr).await;
-        self.addr = server.addr;
+        let server =
+            Running::with(store.clone(), |options| options.bind = addr.unwrap_or(options.bind)).await;
+        self.addr = Some(server.addr);
         self.up = Some((store, server));
     }
 
@@ -224,7 +228,7 @@ impl Home {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_restarts_in_the_middle_of_work_loses_nothing() {
     let mut home = Home::new().await;
-    let url = format!("http://{}", home.addr);
+    let url = format!("http://{}", home.addr());
     let tide = tide(&url).await;
     tide.register::<Task>().await.unwrap();
     let done_ones = watch::Sender::new(vec![]);
@@ -254,7 +258,7 @@ async fn a_server_that_restarts_in_the_middle_of_work_loses_nothing() {
     for restart in 1..=3 {
         progress.wait_for(|done| done.len() >= restart * 100).await.unwrap();
         home.stop().await;
-        assert!(tokio::net::TcpStream::connect(home.addr).await.is_err(), "nobody is there");
+        assert!(tokio::net::TcpStream::connect(home.addr()).await.is_err(), "nobody is there");
         home.start().await;
     }
     let ids = producer.await.unwrap();

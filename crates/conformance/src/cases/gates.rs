@@ -132,6 +132,43 @@ pub async fn a_job_whose_turn_has_come_is_ready_at_once(w: &mut World) {
     assert!(w.store().parks().await.is_ok_and(|p| p.is_empty()));
 }
 
+pub async fn who_was_called_before_it_was_put_off_asks_although_its_scope_is_closed(w: &mut World) {
+    let all = calls(w, 5).await;
+    let claimed = w.claim(4).await.jobs;
+    refuse(w, &claimed[0], 1_000).await;
+    refuse(w, &claimed[1], 60_000).await;
+    w.pass(1_000);
+    assert_eq!(w.claim_one().await.id, all[0]);
+    // Nothing is left: the scope is closed to everybody but those who come back.
+    w.store().admitted(vec![(all[0], 0)], w.now).await.expect("a hint is taken");
+    assert!(w.claim(10).await.jobs.is_empty());
+    let turn = async |w: &World, id| {
+        w.store().turn(vec![id], connector("shopify"), w.now).await.expect("a hint is taken");
+    };
+    turn(w, all[2]).await;
+    assert_eq!(refuse(w, &claimed[2], 1_000).await, Settled::Applied(State::Ready));
+    let third = w.claim(10).await;
+    assert_eq!(ids(&third), [all[2]], "it alone, and at once");
+    // The same where another has parked the scope meanwhile.
+    turn(w, all[3]).await;
+    refuse(w, &third.jobs[0], 30_000).await;
+    assert!(w.claim(10).await.jobs.is_empty());
+    assert_eq!(refuse(w, &claimed[3], 1_000).await, Settled::Applied(State::Ready));
+    assert_eq!(ids(&w.claim(10).await), [all[3]]);
+}
+
+pub async fn a_call_of_another_gate_or_of_long_ago_does_not_undo_a_refusal(w: &mut World) {
+    let all = calls(w, 2).await;
+    let claimed = w.claim(2).await.jobs;
+    w.store().turn(vec![all[0]], connector("netsuite"), w.now).await.expect("a hint is taken");
+    w.store().turn(vec![all[1]], connector("shopify"), w.now).await.expect("a hint is taken");
+    assert!(matches!(refuse(w, &claimed[0], 60_000).await, Settled::Again(_)));
+    // It was admitted since, and this is its next call.
+    w.pass(10_000);
+    assert!(matches!(refuse(w, &claimed[1], 60_000).await, Settled::Again(_)));
+    assert!(w.claim(10).await.jobs.is_empty());
+}
+
 pub async fn who_was_called_asks_although_another_is_refused_before_it(w: &mut World) {
     let all = calls(w, 3).await;
     for job in w.claim(2).await.jobs {

@@ -1,9 +1,10 @@
 //! Parks and pauses.
 
+use tidegate_core::codes;
 use tidegate_core::job::{Park, ParkScope, State};
 use tidegate_store::params::{Outcome, Settle, Settled, Settlement};
 
-use crate::kit::{World, connector, group, ids, in_group, kind, queue};
+use crate::kit::{World, connector, group, ids, in_group, kind, queue, refused};
 
 /// One job per combination of group (a, b) and connector (none, shopify), in order.
 async fn four(w: &mut World) -> [tidegate_core::ids::JobId; 4] {
@@ -64,6 +65,13 @@ pub async fn each_scope_covers_its_lanes_and_no_others(w: &mut World) {
         assert_eq!(claimable(w).await, all, "{scope} removed");
     }
     assert_eq!(w.state(a_call).await, State::Ready);
+}
+
+pub async fn nobody_parks_in_the_name_of_a_gate(w: &mut World) {
+    let scope = ParkScope::Group(group("a"));
+    let park = Park { scope, by: "gate:shopify".into(), reason: String::new(), until: None };
+    assert_eq!(refused(w.store().park(park, w.now).await), codes::INVALID_REQUEST);
+    assert!(w.store().parks().await.is_ok_and(|p| p.is_empty()));
 }
 
 pub async fn removing_one_park_leaves_the_others(w: &mut World) {

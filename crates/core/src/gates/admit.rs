@@ -8,7 +8,7 @@ use super::compiled::{Compiled, Rule};
 use super::config::Unit;
 use super::level::{Charge, Mark};
 use super::line::Ticket;
-use super::partition::{Lease, NONE, Partition, Place};
+use super::partition::{EVERY_SCOPE, Lease, NONE, Partition, Place};
 use super::pool::Ahead;
 use super::quota::Usage;
 use super::reply::{Admission, Admitted, Because, Never, Refused, Wait};
@@ -144,7 +144,7 @@ impl Partition {
                 let charge = Charge { cost: lease.cost, actual: Some(0), throttled: false };
                 self.end_call(set, t, at, Vote::Neutral, charge);
                 self.index.leases.remove(&call.holder);
-                self.give_back(set, at, touched);
+                self.give_back(set, at, EVERY_SCOPE, touched);
                 None
             }
         }
@@ -334,8 +334,10 @@ impl Partition {
         }
         // Where time alone decides, everybody has been told the time; elsewhere the next one may fit already.
         touched.retain(|id| {
-            let rule = self.scopes.get(*id).map(|s| &set.scopes[s.rule]);
-            rule.is_some_and(|r| r.has_pool || r.has_other)
+            self.scopes.get(*id).is_some_and(|scope| {
+                let rule = &set.scopes[scope.rule];
+                rule.has_pool || rule.has_other || (rule.has_level && self.first_hopes(set, t, scope))
+            })
         });
         let woken = self.wake(set, &mut touched, 1);
         Admission::Admitted(Admitted { permit, remaining: remaining as u32, woken })

@@ -111,6 +111,7 @@ impl Rule {
     }
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone)]
 pub(super) struct ScopeRule {
     pub mask: u8,
@@ -122,6 +123,8 @@ pub(super) struct ScopeRule {
     /// Whether tenants share its line.
     pub fair: bool,
     pub has_pool: bool,
+    pub has_level: bool,
+    /// Breakers and quotas.
     pub has_other: bool,
 }
 
@@ -164,7 +167,8 @@ impl Compiled {
             let here = &mut scopes[scope];
             let rule = rule_of(&gate.gate);
             here.has_pool |= matches!(rule, Rule::Pool(_));
-            here.has_other |= matches!(rule, Rule::Level(_) | Rule::Breaker(_) | Rule::Quota(_));
+            here.has_level |= matches!(rule, Rule::Level(_));
+            here.has_other |= matches!(rule, Rule::Breaker(_) | Rule::Quota(_));
             let others = gate.overrides.iter().map(|(k, v)| (Box::from(k.as_str()), rule_of(v)));
             let overrides = (!gate.overrides.is_empty()).then(|| Box::new(others.collect()));
             gates.push(GateRule {
@@ -274,6 +278,7 @@ fn place_scope(scopes: &mut Vec<ScopeRule>, gate: &Gate) -> usize {
         gates: Vec::new(),
         fair: false,
         has_pool: false,
+        has_level: false,
         has_other: false,
     });
     scopes.len() - 1

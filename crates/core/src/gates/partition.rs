@@ -13,13 +13,15 @@ use super::line::{Manner, Spot, Ticket};
 use super::reply::{Admission, Because, Freed, Permit, Wait};
 use super::scope::{GateState, Scope};
 use super::slab::Slab;
-use super::units::{Micros, Points, SECOND};
+use super::units::{Micros, Points, SECOND, SOON};
 use super::{MAX_SCOPES, MAX_WOKEN, PURGE_BATCH, Start};
 
 /// A clock that goes back by less is only read out of order.
 const CLOCK_SLACK: Micros = SECOND;
 /// No scope.
 pub(super) const NONE: u32 = u32::MAX;
+/// All scopes of a set, a bit each.
+pub(super) const EVERY_SCOPE: u8 = u8::MAX;
 
 /// What an admission holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -346,7 +348,7 @@ impl Partition {
     pub(super) fn lapse(&mut self, set: &Compiled, t: Micros, at: u32, touched: &mut Vec<u32>) {
         let Some(lease) = self.leases.get(at) else { return };
         if lease.quarantined {
-            self.give_back(set, at, touched);
+            self.give_back(set, at, EVERY_SCOPE, touched);
             return;
         }
         let charge = Charge { cost: lease.cost, actual: None, throttled: false };
@@ -356,7 +358,7 @@ impl Partition {
         if set.quarantine > 0 && self.holds_pool(set, at) {
             self.quarantine(at, ends + set.quarantine);
         } else {
-            self.give_back(set, at, touched);
+            self.give_back(set, at, EVERY_SCOPE, touched);
         }
     }
 
@@ -396,7 +398,7 @@ impl Partition {
     }
 
     /// Takes a lease away and gives back its slots.
-    pub(super) fn give_back(&mut self, set: &Compiled, at: u32, touched: &mut Vec<u32>) {
+    pub(super) fn give_back(&mut self, set: &Compiled, at: u32, risen: u8, touched: &mut Vec<u32>) {
         let Some(lease) = self.leases.get(at) else { return };
         if lease.quarantined {
             self.index.shut.remove(&lease.fence);
@@ -411,10 +413,11 @@ impl Partition {
                 pool.give_back(usize::from(lease.level));
             }
         }
-        for id in &lease.scopes[..set.scopes.len()] {
+        for (s, id) in lease.scopes[..set.scopes.len()].iter().enumerate() {
             if let Some(scope) = self.scopes.get_mut(*id) {
                 scope.live = scope.live.saturating_sub(1);
-                if !scope.line.is_empty() {
+                let rule = &set.scopes[s];
+                if !scope.line.is_empty() && (rule.has_pool || rule.has_other || risen & (1 << s) != 0) {
                     touched.push(*id);
                 }
             }
@@ -508,7 +511,8 @@ impl Partition {
         touched.sort_by_key(|id| self.scopes.get(*id).map(|s| (s.rule, &s.key)));
         for id in touched.iter() {
             let Some(scope) = self.scopes.get(*id).filter(|s| !s.line.is_empty()) else { continue };
-            let other = u32::from(set.scopes[scope.rule].has_other);
+            let rule = &set.scopes[scope.rule];
+            let other = u32::from(rule.has_level || rule.has_other);
             let fit = scope.free(set).unwrap_or(other) as usize;
             for place in scope.line.first(fit.min(most)) {
                 let holder = self.places.get(place).map(|p| p.holder);
@@ -518,6 +522,23 @@ impl Partition {
             }
         }
         woken
+    }
+
+    /// Whether the first of this scope key's line should ask now: its buckets have enough for it, or will have much sooner than it was
+    /// told, because they fill faster by now or those before it have gone.
+    pub(super) fn first_hopes(&self, set: &Compiled, t: Micros, scope: &Scope) -> bool {
+        let Some(place) = scope.line.first(1).next().and_then(|place| self.places.get(place)) else {
+            return false;
+        };
+        let much_sooner = place.retry_at - SOON.max((place.retry_at - t) / 8);
+        set.scopes[scope.rule].gates.iter().filter(|i| set.enabled(**i)).all(|i| {
+            match &scope.gates[set.gates[*i].at] {
+                GateState::Level(level) => {
+                    level.check(place.cost, (0, 0)).is_none_or(|(_, at)| at < much_sooner)
+                }
+                _ => true,
+            }
+        })
     }
 
     pub(super) fn permit(&self, lease: &Lease) -> Permit {

@@ -6,7 +6,7 @@ use super::breaker::{Heard, Vote};
 use super::call::{End, Failure, Holder, Outcome};
 use super::compiled::{Compiled, GateRule, Rule};
 use super::level::Charge;
-use super::partition::{NONE, Partition};
+use super::partition::{EVERY_SCOPE, NONE, Partition};
 use super::reply::{Change, Freed, LeaseEnd, Permit, Renewal, Settled};
 use super::scope::GateState;
 use super::units::{Micros, Points, SECOND};
@@ -40,13 +40,13 @@ impl Partition {
         };
         let unknown_end = is_unknown(outcome.end);
         let mut changes = Vec::new();
-        self.learn(set, t, at, outcome, &mut changes);
+        let risen = self.learn(set, t, at, outcome, &mut changes);
         let state = if unknown_end && set.quarantine > 0 && self.holds_pool(set, at) {
             let until = t + set.quarantine;
             self.quarantine(at, until);
             LeaseEnd::Quarantined { until: until - self.offset }
         } else {
-            self.give_back(set, at, &mut touched);
+            self.give_back(set, at, risen, &mut touched);
             LeaseEnd::Released
         };
         Settled { state, woken: self.wake(set, &mut touched, MAX_WOKEN), changes }
@@ -64,7 +64,7 @@ impl Partition {
     ) -> Settled {
         let state = match self.shut_by(permit, t) {
             Some((at, _)) if !is_unknown(outcome.end) => {
-                self.give_back(set, at, &mut touched);
+                self.give_back(set, at, EVERY_SCOPE, &mut touched);
                 LeaseEnd::Released
             }
             Some(_) => LeaseEnd::Gone,
@@ -103,8 +103,17 @@ impl Partition {
         (shut.holder == permit.holder && shut.ends > t).then_some((at, true))
     }
 
-    fn learn(&mut self, set: &Compiled, t: Micros, at: u32, outcome: &Outcome, changes: &mut Vec<Change>) {
-        let Some(lease) = self.leases.get(at) else { return };
+    /// The scopes whose bucket has got something back, a bit each.
+    fn learn(
+        &mut self,
+        set: &Compiled,
+        t: Micros,
+        at: u32,
+        outcome: &Outcome,
+        changes: &mut Vec<Change>,
+    ) -> u8 {
+        let mut risen = 0;
+        let Some(lease) = self.leases.get(at) else { return risen };
         let throttled = matches!(outcome.end, End::Throttled { .. });
         let charge = Charge {
             cost: lease.cost,
@@ -129,7 +138,9 @@ impl Partition {
                 match (state, rule) {
                     (GateState::Level(level), Rule::Level(r)) => {
                         level.advance(r, t);
+                        let before = *level;
                         let cost = level.settle(lease.mark, charge, outcome.observed);
+                        risen |= u8::from(level.offers_more_than(&before)) << number;
                         if cost > 0 {
                             note(changes, gate, |gate| Change::ForeignUse { gate, cost: Points(cost) });
                         }
@@ -167,6 +178,7 @@ impl Partition {
             };
             self.cool_down(set, &ids, t + pause);
         }
+        risen
     }
 
     /// Closes the scope of the narrowest rate gate of the call until then.

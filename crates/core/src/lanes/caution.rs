@@ -24,9 +24,9 @@ use crate::time::Timestamp;
 pub const GATE_PARK: &str = "gate:";
 /// How long a caution lasts after the last word from the gates.
 const LASTS_MS: i64 = 5_000;
-/// Of those that a gate says remain, an eighth may ask at a time, at least this many: a gate that opens once a second has room for a
+/// Of those that a gate says remain, a sixteenth may ask at a time, at least this many: a gate that opens once a second has room for a
 /// second's worth, and whoever shares store and worker with these would wait for all of them.
-const LEAST_HELPING: u32 = 32;
+const LEAST_HELPING: u32 = 4;
 /// Most jobs of a scope that may ask at a time under caution: more is as good as none.
 const MOST: u32 = 1_024;
 /// Refused jobs of a scope that are known.
@@ -119,7 +119,7 @@ impl Lanes {
             if caution.asking.remove(&seq) {
                 caution.budget = match remaining {
                     0 => u32::from(caution.refused.is_empty() || caution.back.awaits(now)),
-                    n => n.min(LEAST_HELPING.max(n / 8)).min(MOST),
+                    n => n.min(LEAST_HELPING.max(n / 16)).min(MOST),
                 };
                 let until = caution.until.max(now.plus_ms(LASTS_MS));
                 self.shift_end(&scope, until);

@@ -22,6 +22,15 @@ pub enum Rule {
     Overwrite,
 }
 
+/// What becomes of a requested cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Charged {
+    /// 40 to 100 % of it; the rest is refunded.
+    InPart,
+    /// All of it.
+    InFull,
+}
+
 /// Something that changes on the provider's side.
 #[derive(Debug, Clone, Copy)]
 pub struct Shift {
@@ -124,6 +133,7 @@ impl Bucket {
 struct Run<'a> {
     rng: Seed,
     rule: Rule,
+    charged: Charged,
     shifts: &'a [Shift],
     start: Micros,
     agenda: Agenda<Event>,
@@ -145,7 +155,7 @@ struct Run<'a> {
 /// # Panics
 ///
 /// If the rate is 0, or a call is refused for good, which none should be.
-pub fn run(seed: u64, rule: Rule, rate: u32, shifts: &[Shift], lasts: Micros) -> Seen {
+pub fn run(seed: u64, rule: Rule, charged: Charged, rate: u32, shifts: &[Shift], lasts: Micros) -> Seen {
     let bucket = Reported { capacity: 1_000.0, restore_per_s: f64::from(rate), known: false };
     let set = Compiled::new(GateSet::of(vec![Gate::new("points", Kind::Reported(bucket))]))
         .expect("an acceptable set");
@@ -154,6 +164,7 @@ pub fn run(seed: u64, rule: Rule, rate: u32, shifts: &[Shift], lasts: Micros) ->
     let mut run = Run {
         rng: Seed::new(seed),
         rule,
+        charged,
         shifts,
         start,
         agenda: Agenda::new(start),
@@ -209,7 +220,10 @@ impl Run<'_> {
         let Some(caller) = self.callers.get_mut(&id).filter(|c| !c.calling) else { return };
         if caller.cost == 0 {
             caller.cost = (10 + self.rng.below(91) as i64) * 1_000;
-            caller.actual = caller.cost * (40 + self.rng.below(61) as i64) / 100;
+            caller.actual = match self.charged {
+                Charged::InPart => caller.cost * (40 + self.rng.below(61) as i64) / 100,
+                Charged::InFull => caller.cost,
+            };
         }
         let holder = Holder::number(id * 1_000_000 + caller.round);
         let retry_at = match self.rule {

@@ -4,19 +4,21 @@ use tidegate_core::codes;
 use tidegate_core::failure::cut;
 use tidegate_core::ids::{ConnectorName, JobId, Seq};
 use tidegate_core::job::{ParkScope, Priority, ScheduledBecause, State};
-use tidegate_core::lanes::{GATE_PARK, LaneKey, QueueId};
+use tidegate_core::lanes::{GATE_PARK, LaneId, LaneKey, QueueId};
 use tidegate_core::limits;
 use tidegate_core::time::Timestamp;
 
 use super::flows::End;
 use super::hints::Need;
-use super::{Change, Face, Fate, Machine, Place};
+use super::{Change, Face, Fate, Machine, Place, Turned};
 use crate::params::{CancelJob, CancelReply, Ticket};
 use crate::rows::{DoneRow, JobRow, Rows, StateRow};
 use crate::{Error, Result};
 
 /// Running jobs whose turn is remembered.
 const MOST_TURNED: usize = 10_000;
+/// How long a call is remembered: as long as the word of a refusal may be on its way. Later ones are about another call of the run.
+pub(super) const TURNED_MS: i64 = 5_000;
 
 impl<R: Rows> Machine<R> {
     /// Cancels a job: at once if it waits, by asking its handler if it runs; if asked, with those who wait for it.
@@ -100,20 +102,19 @@ impl<R: Rows> Machine<R> {
     /// It is the turn of jobs that wait for the gates of this domain: they are ready, and these gates' parks that cover them end.
     pub fn turn(&mut self, jobs: &[JobId], gate: &ConnectorName, now: Timestamp) -> Result<()> {
         let now = self.tick(now)?;
-        let by = format!("{GATE_PARK}{gate}");
         let mut found = vec![];
         for id in jobs {
             found.extend(self.rows.find_job(*id)?);
         }
         self.hint_rows(found.iter().copied(), Need::Everything)?;
         for seq in found {
-            if self.memory.leases.running(seq).is_some() {
+            if let Some(lease) = self.memory.leases.running(seq).map(|r| r.lease) {
                 // Its handler has been refused and is about to put it off: that would be for nothing.
                 if self.turned.len() >= MOST_TURNED {
                     // Left over from jobs that others settled; who is forgotten comes at its time.
                     self.turned.clear();
                 }
-                self.turned.insert(seq);
+                self.turned.insert(seq, Turned { gate: gate.clone(), lease, at: now });
                 continue;
             }
             if self.rows.done(seq)?.is_some() {
@@ -125,11 +126,7 @@ impl<R: Rows> Machine<R> {
                 continue;
             }
             let lane = state.lane.unwrap_or(row.lane);
-            let parks = self.memory.lanes.parks_of(lane).into_iter().filter(|p| p.by == by);
-            let ended: Vec<ParkScope> = parks.map(|p| p.scope.clone()).collect();
-            for scope in ended {
-                self.end_park(scope, by.clone())?;
-            }
+            self.end_parks_of(gate, lane)?;
             if !self.memory.lanes.is_ready(lane, seq) {
                 self.undelay(seq, state.run_at.unwrap_or(row.run_at))?;
                 state.run_at = Some(now);
@@ -138,6 +135,14 @@ impl<R: Rows> Machine<R> {
             }
         }
         self.settle_due()
+    }
+
+    /// Ends the parks by gates of this domain that cover a lane.
+    pub(super) fn end_parks_of(&mut self, gate: &ConnectorName, lane: LaneId) -> Result<()> {
+        let by = format!("{GATE_PARK}{gate}");
+        let parks = self.memory.lanes.parks_of(lane).into_iter().filter(|p| p.by == by);
+        let ended: Vec<ParkScope> = parks.map(|p| p.scope.clone()).collect();
+        ended.into_iter().try_for_each(|scope| self.end_park(scope, by.clone()))
     }
 
     /// Changes the priority of a job that is not finished. A running job has it from its next attempt on.

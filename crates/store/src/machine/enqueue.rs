@@ -85,18 +85,33 @@ impl<R: Rows> Machine<R> {
             reads.done.extend(found);
             reads.counts.extend(found.filter(|_| self.memory.edges > 0));
         }
+        let flow = jobs.iter().any(|job| !job.after.is_empty());
         for job in jobs.iter().filter(|job| job.id_may_exist) {
-            reads.jobs.extend(self.rows.find_job(job.id)?);
+            let found = self.rows.find_job(job.id)?;
+            reads.jobs.extend(found);
+            reads.done.extend(found.filter(|_| flow));
         }
-        let keep = |job: &NewJob| job.unique.as_ref().is_none_or(|u| u.on_conflict == OnConflict::Keep);
-        for job in jobs.iter().filter(|job| !keep(job)) {
+        // Who waits for a job whose key is taken waits for the one that holds it.
+        let mut holders = LookUps::default();
+        for job in jobs {
             let (Some(kind), Some(unique)) = (self.memory.names.kind_id(&job.kind), &job.unique) else {
                 continue;
             };
-            if let Some(holder) = self.rows.unique(kind, &unique.key)? {
+            let keeps = unique.on_conflict == OnConflict::Keep;
+            if keeps && !flow {
+                continue;
+            }
+            let Some(holder) = self.rows.unique(kind, &unique.key)? else { continue };
+            if !keeps {
                 self.add_reads(&mut reads, holder.seq, Need::Everything);
             }
+            if flow {
+                holders.ids.push(holder.id);
+                reads.done.push(holder.seq);
+                reads.counts.extend((self.memory.edges > 0).then_some(holder.seq));
+            }
         }
+        self.hint_look_ups(&holders)?;
         self.hint(&reads)
     }
 

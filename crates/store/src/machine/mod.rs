@@ -46,8 +46,8 @@ mod view;
 use std::collections::HashMap;
 
 use tidegate_core::codes;
-use tidegate_core::hash::KeySet;
-use tidegate_core::ids::{JobId, ProcessId, QueueName, Seq};
+use tidegate_core::hash::KeyMap;
+use tidegate_core::ids::{ConnectorName, JobId, LeaseId, ProcessId, QueueName, Seq};
 use tidegate_core::job::State;
 use tidegate_core::lanes::{Exclusive, LaneId, QueueId};
 use tidegate_core::limits;
@@ -84,6 +84,14 @@ pub struct PendingSignals {
     pub keep: bool,
 }
 
+/// A gate has called a job that runs.
+#[derive(Debug)]
+struct Turned {
+    gate: ConnectorName,
+    lease: LeaseId,
+    at: Timestamp,
+}
+
 /// The machine.
 #[derive(Debug)]
 pub struct Machine<R> {
@@ -98,7 +106,7 @@ pub struct Machine<R> {
     due_left: bool,
     stale_refused: u64,
     /// Running jobs whose turn a gate has called meanwhile: what it refused them before no longer holds.
-    turned: KeySet<Seq>,
+    turned: KeyMap<Seq, Turned>,
     /// Jobs that this operation has finished and that others wait for.
     ended: Vec<flows::Ended>,
     /// Processes that finish what they run so that a suspect can run alone.

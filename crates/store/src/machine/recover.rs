@@ -61,7 +61,7 @@ impl<R: Rows> Machine<R> {
             last_now: now,
             due_left: false,
             stale_refused: 0,
-            turned: KeySet::default(),
+            turned: KeyMap::default(),
             ended: vec![],
             draining: HashMap::new(),
         })

@@ -4,6 +4,7 @@ use tidegate_core::codes;
 use tidegate_core::failure::cut;
 use tidegate_core::ids::{KindName, QueueName};
 use tidegate_core::job::{Park, ParkScope};
+use tidegate_core::lanes::GATE_PARK;
 use tidegate_core::limits;
 use tidegate_core::registry::{KindSettings, QueueSettings};
 use tidegate_core::retry::RetryPolicy;
@@ -138,14 +139,23 @@ impl<R: Rows> Machine<R> {
     }
 
     /// Adds a park, or replaces the one of the same scope and owner.
-    pub fn park(&mut self, mut park: Park, now: Timestamp) -> Result<()> {
+    pub fn park(&mut self, park: Park, now: Timestamp) -> Result<()> {
         let now = self.tick(now)?;
-        if let ParkScope::Queue(name) = &park.scope {
-            self.queue_id(name)?;
-        }
         if park.by.is_empty() || park.by.len() > limits::MAX_NAME_BYTES {
             let detail = format!("a park needs an owner of 1 to {} bytes", limits::MAX_NAME_BYTES);
             return Err(Error::new(codes::INVALID_REQUEST, detail));
+        }
+        if park.by.starts_with(GATE_PARK) {
+            let detail = format!("a park cannot be owned by `{}`: gates end those themselves", park.by);
+            return Err(Error::new(codes::INVALID_REQUEST, detail));
+        }
+        self.put_park(park, now)
+    }
+
+    /// The same, whoever owns it.
+    pub(super) fn put_park(&mut self, mut park: Park, now: Timestamp) -> Result<()> {
+        if let ParkScope::Queue(name) = &park.scope {
+            self.queue_id(name)?;
         }
         if let Some(until) = park.until
             && (until <= now || until.since(now) > limits::MAX_DELAY_MS)

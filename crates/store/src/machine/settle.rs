@@ -14,6 +14,7 @@ use tidegate_core::retry::{self, DeadReason, FailedAttempt, RetryDecision};
 use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
 
+use super::control::TURNED_MS;
 use super::hints::Need;
 use super::{Because, Change, Face, Fate, Machine};
 use crate::meter::SeenWhat;
@@ -73,7 +74,7 @@ impl<R: Rows> Machine<R> {
             self.stale_refused += 1;
             return Ok(Settled::Stale);
         };
-        let turned = self.turned.remove(&seq);
+        let turned = self.turned.remove(&seq).filter(|t| t.lease == lease && now.since(t.at) <= TURNED_MS);
         match outcome {
             Outcome::Complete(Some(result)) if result.as_str().len() > limits::MAX_RESULT_BYTES => {
                 let message = format!(
@@ -97,12 +98,30 @@ impl<R: Rows> Machine<R> {
                 let failure = Failure::new(Category::LogicError, codes::UNKNOWN_QUEUE.id, message);
                 self.fail(seq, running, &failure, seed, now)
             }
-            Outcome::Snooze { gate: Some(_), .. } if turned => self.give_back(seq, running, now),
+            Outcome::Snooze { gate: Some(gate), park, .. } if turned.is_some_and(|t| t.gate == gate) => {
+                self.called_back(seq, running, &gate, park, now)
+            }
             Outcome::Snooze { until, reason, park, gate } => {
                 self.snooze(seq, running, Snooze { until, reason, park, gate }, now)
             }
             Outcome::Release => self.give_back(seq, running, now),
         }
+    }
+
+    /// A gate has called this job since it refused it: it asks again at once. Who was refused after it may have closed the scope meanwhile.
+    fn called_back(
+        &mut self,
+        seq: Seq,
+        running: Running,
+        gate: &ConnectorName,
+        scope: Option<ParkScope>,
+        now: Timestamp,
+    ) -> Result<Settled> {
+        self.end_parks_of(gate, running.lane)?;
+        if let Some(scope) = scope {
+            self.change(Change::Refused(seq, now, Box::new(scope)))?;
+        }
+        self.give_back(seq, running, now)
     }
 
     /// Ready again, and nothing spent.
@@ -259,7 +278,7 @@ impl<R: Rows> Machine<R> {
             // Somebody was called and has not asked: that may be who this one was refused for.
             if gate.is_none() || !(earlier || lanes.awaits(&scope, now)) {
                 let park = Park { scope: scope.clone(), by, reason: reason.clone(), until: Some(until) };
-                self.park(park, now)?;
+                self.put_park(park, now)?;
             }
             if gate.is_some() {
                 self.change(Change::Refused(seq, until, Box::new(scope)))?;

@@ -34,8 +34,10 @@ impl Running {
 
     /// Serves a store with other options.
     pub(crate) async fn with(store: Arc<dyn Store>, change: impl FnOnce(&mut ServerOptions)) -> Self {
+        // One that nobody's connection can get while the server is away.
+        let port = tidegate_testbed::free_port().expect("a port is free");
         let mut options =
-            ServerOptions { bind: SocketAddr::from(([127, 0, 0, 1], 0)), ..ServerOptions::default() };
+            ServerOptions { bind: SocketAddr::from(([127, 0, 0, 1], port)), ..ServerOptions::default() };
         options.drain = Duration::from_millis(500);
         change(&mut options);
         let server = Server::bind(store, options).await.expect("a port is free");

@@ -15,6 +15,48 @@ fn release_wakes_as_many_as_fit_and_a_waiter_takes_its_slot_itself() {
 }
 
 #[test]
+fn a_bucket_wakes_the_first_only_if_it_got_something_back_or_has_enough() {
+    let mut w = world(vec![Gate::new("points", bucket(100.0, 50.0))]);
+    let costing = |n, points| Call { cost: Points::whole(points), ..call(n) };
+    let (a, b) = (w.permit(&costing(1, 60)), w.permit(&costing(2, 40)));
+    let first = w.wait(&costing(3, 50));
+    w.wait(&costing(4, 50));
+    assert_eq!(w.settle(&a, End::Ok).woken, [], "all of it was used: everybody has been told the time");
+    w.now = first.retry_at;
+    let Admission::Admitted(third) = w.admit(&costing(3, 50)) else { panic!() };
+    assert_eq!(third.woken, [], "nothing is left for the next one");
+    let back = Outcome { actual: Some(Points::whole(10)), ..Outcome::of(End::Ok) };
+    let settled = w.state.settle(&w.set, w.now, &b, &back);
+    assert_eq!(settled.woken, [Holder::number(4)], "30 came back: it comes sooner than it was told");
+    let soon = w.wait(&costing(4, 50));
+    w.wait(&costing(5, 10));
+    w.now = soon.retry_at + SECOND / 2;
+    let Admission::Admitted(fourth) = w.admit(&costing(4, 50)) else { panic!() };
+    assert_eq!(fourth.woken, [Holder::number(5)], "there is enough for it");
+}
+
+#[test]
+fn a_bucket_that_fills_faster_than_it_was_told_calls_one_after_the_other() {
+    let mut w = world(vec![Gate::new("points", bucket(1_000.0, 5.0))]);
+    let costing = |n| Call { cost: Points::whole(200), ..call(n) };
+    let all: Vec<Permit> = (0..5).map(|n| w.permit(&costing(n))).collect();
+    let first = w.wait(&costing(10));
+    assert_eq!(w.wait(&costing(11)).retry_at - first.retry_at, 40 * SECOND);
+    assert_eq!(w.wait(&costing(12)).retry_at - first.retry_at, 80 * SECOND);
+    let rate = Observed { restore_per_s: Some(Points::whole(50)), ..Observed::default() };
+    let faster = Outcome { observed: Some(rate), ..Outcome::of(End::Ok) };
+    let settled = w.state.settle(&w.set, w.now, &all[0], &faster);
+    assert_eq!(settled.woken, [Holder::number(10)]);
+    for n in 10..12 {
+        let soon = w.wait(&costing(n));
+        assert_eq!(soon.retry_at - w.now, 4 * SECOND);
+        w.now = soon.retry_at;
+        let Admission::Admitted(admitted) = w.admit(&costing(n)) else { panic!() };
+        assert_eq!(admitted.woken, [Holder::number(n + 1)], "it was told a time that is long past by then");
+    }
+}
+
+#[test]
 fn a_place_lapses_shortly_after_its_time_and_coming_late_costs_only_the_turn() {
     let mut w = world(vec![Gate::new("slots", slots(1))]);
     let held = w.permit(&call(1));
