@@ -61,7 +61,12 @@ pub struct DomainUsage {
     pub bytes: u64,
 }
 
-/// The operations.
+/// Whether an order to breakers did something: one for all keys holds for those that come, too.
+pub(crate) fn has_effect(changed: u32, key: Option<&str>) -> bool {
+    changed > 0 || key.is_none()
+}
+
+/// The operations. What changes nothing is not recorded.
 #[async_trait]
 pub trait GateOperations: Send + Sync {
     /// Sets the gates of a domain. What is held and learned stays.

@@ -214,6 +214,13 @@ async fn operators_levers_work_and_are_recorded() {
     assert_eq!(gates.clear("d", true, note()).await.unwrap().total.leases, free.len() as u32);
     gates.clear("d", false, note()).await.unwrap();
     assert_eq!(gates.usage().await.unwrap()[0].total.leases, 0);
+    // What changes nothing is not recorded.
+    assert!(!gates.promote(None, "d", &Holder::number(77), note()).await.unwrap());
+    assert!(
+        gates.force_release(None, "d", &Holder::number(77), false, note()).await.unwrap().leases.is_empty()
+    );
+    let typo = ("breaker", Some("nobody"));
+    assert_eq!(gates.order_breaker(None, "d", typo, trip, note()).await.unwrap(), 0);
     let what: Vec<String> = gates.changes("d").await.unwrap().into_iter().map(|c| c.what).collect();
     assert_eq!(
         what,

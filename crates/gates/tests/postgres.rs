@@ -390,6 +390,11 @@ async fn new_settings_and_switches_hold_for_every_process_at_once() {
         let _ = permit(one.admit(None, &Call::new(to, Holder::number(n as u64))).await.unwrap());
     }
     assert_eq!(one.usage().await.unwrap()[0].partitions, 2);
+    // What changes nothing is not recorded.
+    assert!(!one.promote(None, "d", &Holder::number(77), note()).await.unwrap());
+    assert!(
+        one.force_release(None, "d", &Holder::number(77), false, note()).await.unwrap().leases.is_empty()
+    );
     let what: Vec<String> = two.changes("d").await.unwrap().into_iter().map(|c| c.what).collect();
     assert_eq!(what, ["disable all gates", "enable slots"]);
     db.end().await;

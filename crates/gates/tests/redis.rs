@@ -361,7 +361,13 @@ async fn a_switch_is_heard_by_other_processes_and_recorded() {
     let three = connected("switch").await;
     three.configure("d", slots(1)).await.unwrap();
     let _free = permit(three.admit(None, &call("d", 3)).await.unwrap());
-    assert_eq!(two.changes("d").await.unwrap()[0].what, "disable slots");
+    // What changes nothing is not recorded.
+    assert!(!one.promote(None, "d", &Holder::number(77), note()).await.unwrap());
+    assert!(
+        one.force_release(None, "d", &Holder::number(77), false, note()).await.unwrap().leases.is_empty()
+    );
+    let what: Vec<String> = two.changes("d").await.unwrap().into_iter().map(|c| c.what).collect();
+    assert_eq!(what, ["disable slots"]);
     assert!(one.switch("d", Some("nothing"), true, note()).await.is_err());
 }
 

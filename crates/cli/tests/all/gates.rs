@@ -94,6 +94,18 @@ fn a_worker_asks_the_gates_of_its_server_and_operators_see_and_steer_them() {
     server.run(&place, &["gates", "enable", "shopify", "--reason", "over"]).ok();
     let trip = ["gates", "breaker", "trip", "shopify", "health", "--for", "1m", "--yes", "--reason", "down"];
     server.run(&place, &trip).ok();
+    let table = server.run(&place, &["gates", "ls"]).ok().out;
+    assert!(table.contains("health open"), "{table}");
+    let ls = server.run(&place, &["gates", "ls", "--json"]).ok().json();
+    assert_eq!(
+        ls["domains"][0]["tripped"],
+        serde_json::json!([{"gate": "health", "key": "", "state": "open"}])
+    );
+    let doctor = server.run(&place, &["doctor"]).ok().out;
+    assert!(
+        doctor.contains("shopify: health open") && doctor.contains("docs/runbooks/breaker.md"),
+        "{doctor}"
+    );
     let breach = server.run(&place, &["slo"]);
     assert_eq!(breach.code, 4, "{}", breach.out);
     assert!(

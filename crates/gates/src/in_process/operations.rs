@@ -6,7 +6,7 @@ use tidegate_core::gates::{
 };
 
 use super::{CHANGES_KEPT, InProcess, Records, lock, unknown};
-use crate::operations::{Change, DomainUsage, GateOperations, Note, Released, Switch};
+use crate::operations::{Change, DomainUsage, GateOperations, Note, Released, Switch, has_effect};
 use crate::{Gates, GatesError};
 
 /// Memory of one key, lease and place: estimates from the sizes of the structures and their index entries, not measured.
@@ -120,7 +120,7 @@ impl GateOperations for InProcess {
             all.leases.extend(leases);
             all.woken.extend(freed.woken);
         })?;
-        if !dry_run {
+        if !dry_run && !all.leases.is_empty() {
             self.record(domain, format!("force_release {holder}"), note)?;
             self.turns().wake(&all.woken);
         }
@@ -137,8 +137,10 @@ impl GateOperations for InProcess {
         let now = now.unwrap_or_else(|| self.clock());
         let mut found = false;
         self.each(domain, |set, state| found |= state.promote(set, now, holder))?;
-        self.record(domain, format!("promote {holder}"), note)?;
-        self.turns().wake(&[*holder]);
+        if found {
+            self.record(domain, format!("promote {holder}"), note)?;
+            self.turns().wake(&[*holder]);
+        }
         Ok(found)
     }
 
@@ -158,7 +160,9 @@ impl GateOperations for InProcess {
             BreakerOrder::Reset => format!("reset {gate}"),
             BreakerOrder::Trip { lasts } => format!("trip {gate} for {} s", lasts / 1_000_000),
         };
-        self.record(domain, what, note)?;
+        if has_effect(changed, key) {
+            self.record(domain, what, note)?;
+        }
         Ok(changed)
     }
 

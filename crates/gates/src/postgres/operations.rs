@@ -12,7 +12,7 @@ use super::link::Link;
 use super::statements as sql;
 use super::{PAGE, PgGates, state};
 use crate::GatesError;
-use crate::operations::{Change, DomainUsage, GateOperations, Note, Released, Switch};
+use crate::operations::{Change, DomainUsage, GateOperations, Note, Released, Switch, has_effect};
 
 /// Changes by operators that are kept per domain.
 const CHANGES_KEPT: i64 = 100;
@@ -172,7 +172,7 @@ impl GateOperations for PgGates {
             all.leases.extend(leases);
             all.woken.extend(woken);
         }
-        if !dry_run {
+        if !dry_run && !all.leases.is_empty() {
             self.record(domain, &format!("force_release {holder}"), &note).await?;
         }
         Ok(all)
@@ -191,7 +191,9 @@ impl GateOperations for PgGates {
             With(found, if found { vec![who] } else { Vec::new() })
         };
         let found = self.each(now, domain, None, promote).await?.iter().any(|With(found, _)| *found);
-        self.record(domain, &format!("promote {holder}"), &note).await?;
+        if found {
+            self.record(domain, &format!("promote {holder}"), &note).await?;
+        }
         Ok(found)
     }
 
@@ -213,7 +215,9 @@ impl GateOperations for PgGates {
             BreakerOrder::Reset => format!("reset {gate}"),
             BreakerOrder::Trip { lasts } => format!("trip {gate} for {} s", lasts / 1_000_000),
         };
-        self.record(domain, &what, &note).await?;
+        if has_effect(changed, key) {
+            self.record(domain, &what, &note).await?;
+        }
         Ok(changed)
     }
 

@@ -14,7 +14,7 @@ use super::plan::Plan;
 use super::scripts::Operation;
 use super::{Domain, Inner, RedisGates, flag, reply};
 use crate::GatesError;
-use crate::operations::{Change, DomainUsage, GateOperations, Note, Released, Switch};
+use crate::operations::{Change, DomainUsage, GateOperations, Note, Released, Switch, has_effect};
 
 /// Changes by operators that are kept per domain, and how long (seconds).
 const CHANGES_KEPT: isize = 100;
@@ -203,7 +203,7 @@ impl GateOperations for RedisGates {
             all.leases.extend(leases);
             all.woken.extend(woken);
         }
-        if !dry_run {
+        if !dry_run && !all.leases.is_empty() {
             inner.record(domain, format!("force_release {holder}"), note).await?;
             inner.turns.wake(&all.woken);
         }
@@ -225,8 +225,10 @@ impl GateOperations for RedisGates {
             found +=
                 reply::count(inner.operate(&known, (&partition, &key), now, "promote", &arguments).await?)?;
         }
-        inner.record(domain, format!("promote {holder}"), note).await?;
-        inner.turns.wake(&[*holder]);
+        if found > 0 {
+            inner.record(domain, format!("promote {holder}"), note).await?;
+            inner.turns.wake(&[*holder]);
+        }
         Ok(found > 0)
     }
 
@@ -255,7 +257,9 @@ impl GateOperations for RedisGates {
             changed +=
                 reply::count(inner.operate(&known, (&partition, &name), now, "breaker", &arguments).await?)?;
         }
-        inner.record(domain, what, note).await?;
+        if has_effect(changed, key) {
+            inner.record(domain, what, note).await?;
+        }
         Ok(changed)
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::process::{Resource, getrlimit};
+use tidegate::gates::Backend;
 use tidegate::presence;
 use tidegate_core::codes;
 use tidegate_core::job::{Park, State};
@@ -14,6 +15,7 @@ use tidegate_store::Store;
 use tidegate_store::params::{JobQuery, Record, Shelf};
 
 use super::Check;
+use crate::commands::gates::look::troubles;
 use crate::config::Config;
 use crate::data::{self, Target};
 use crate::error::{Failure, Result};
@@ -134,6 +136,8 @@ async fn open(target: &Target, config: &Config, checks: &mut Vec<Check>) -> Resu
             let next =
                 "docs/runbooks/gates-out-of-reach.md; jobs go on, each process with its share of every limit";
             checks.push(Check::warn("gates", wrong, next));
+        } else {
+            checks.extend(made("gates", gates(&store.gates()).await.transpose()));
         }
         return Ok(Arc::new(store));
     }
@@ -187,17 +191,38 @@ fn clock(theirs: Timestamp, ours: Timestamp) -> Check {
     }
 }
 
-/// What is in the store. A check that cannot be made is a failure by itself and holds up no other.
+/// A check that cannot be made is a failure by itself and holds up no other.
+fn made(name: &'static str, check: Option<Result<Check>>) -> Option<Check> {
+    Some(check?.unwrap_or_else(|failure| {
+        if failure.code() == codes::NOT_ALLOWED {
+            Check::warn(name, "this key may not look", "use a key of an operator or an admin")
+        } else {
+            Check::failed(name, &failure)
+        }
+    }))
+}
+
+/// What the gates of a server do, if it has any.
+async fn gates(backend: &dyn Backend) -> Result<Option<Check>> {
+    let domains = troubles(backend).await?;
+    let wrong = domains.iter().filter_map(|(usage, trouble)| Some((&usage.domain, trouble.sentence()?)));
+    let wrong: Vec<String> = wrong.map(|(domain, sentence)| format!("{domain}: {sentence}")).collect();
+    let found = plural(domains.len() as u64, "domain");
+    Ok(match (domains.len(), wrong.len()) {
+        (0, _) => None,
+        (_, 0) => Some(Check::ok("gates", format!("{found}, every breaker closed and nothing switched off"))),
+        (_, n) => {
+            let more = if n > 5 { format!("; and {} more", n - 5) } else { String::new() };
+            let found = format!("{}{more}", wrong.iter().take(5).cloned().collect::<Vec<_>>().join("; "));
+            let next = "`tidegate gates show DOMAIN` says more; docs/runbooks/breaker.md, docs/runbooks/gates-off.md";
+            Some(Check::warn("gates", found, next))
+        }
+    })
+}
+
+/// What is in the store.
 async fn inside(store: &dyn Store, checks: &mut Vec<Check>) {
-    let mut add = |name: &'static str, check: Result<Check>| {
-        checks.push(check.unwrap_or_else(|failure| {
-            if failure.code() == codes::NOT_ALLOWED {
-                Check::warn(name, "this key may not look", "use a key of an operator or an admin")
-            } else {
-                Check::failed(name, &failure)
-            }
-        }));
-    };
+    let mut add = |name: &'static str, check: Result<Check>| checks.extend(made(name, Some(check)));
     add("writing", writing(store).await);
     add("queues", queues(store).await);
     add("parks", parks(store).await);

@@ -19,13 +19,8 @@ fn text(at: Micros) -> Value {
 }
 
 pub(super) async fn ls(backend: &dyn Backend, output: &Output) -> Result<()> {
-    let domains = backend.usage().await?;
-    let mut rows = vec![];
-    for domain in domains {
-        let off = backend.switches(&domain.domain).await?;
-        rows.push((domain, off));
-    }
-    let value: Vec<Value> = rows.iter().map(|(usage, off)| with_off(usage, off)).collect();
+    let rows = troubles(backend).await?;
+    let value: Vec<Value> = rows.iter().map(|(usage, trouble)| with_trouble(usage, trouble)).collect();
     output.answer(&json!({ "domains": value }), || {
         if rows.is_empty() {
             return "No gates are set; docs/guides/gates.md shows how.".into();
@@ -38,7 +33,7 @@ pub(super) async fn ls(backend: &dyn Backend, output: &Output) -> Result<()> {
             Column::number("KEYS"),
             Column::text("STATE", 40),
         ]);
-        for (usage, off) in &rows {
+        for (usage, trouble) in &rows {
             let total = &usage.total;
             table.row(vec![
                 usage.domain.clone(),
@@ -46,24 +41,64 @@ pub(super) async fn ls(backend: &dyn Backend, output: &Output) -> Result<()> {
                 grouped(total.places.into()),
                 grouped(total.quarantined.into()),
                 grouped(total.keys.into()),
-                state(off),
+                trouble.sentence().unwrap_or_else(|| "ok".into()),
             ]);
         }
         table.render(output)
     })
 }
 
-fn state(off: &[Switch]) -> String {
-    match off {
-        [] => "ok".into(),
-        [one] => format!("{} off by {}: {}", one.gate, one.note.who, one.note.why),
-        [first, ..] => format!("{} gates off by {}: {}", off.len(), first.note.who, first.note.why),
+/// What of a domain is not as on a usual day.
+pub(crate) struct Trouble {
+    off: Vec<Switch>,
+    /// Breakers that are not closed: gate, key, and what they do.
+    tripped: Vec<(String, String, BreakerState)>,
+}
+
+impl Trouble {
+    /// All of it; none if all is as usual.
+    pub(crate) fn sentence(&self) -> Option<String> {
+        let mut parts = vec![];
+        if let [(gate, key, state), more @ ..] = &self.tripped[..] {
+            let of = if key.is_empty() { String::new() } else { format!(" for {key}") };
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            parts.push(format!("{gate} {}{of}{more}", state_of(*state)));
+        }
+        parts.extend(match &self.off[..] {
+            [] => None,
+            [one] => Some(format!("{} off by {}: {}", one.gate, one.note.who, one.note.why)),
+            [first, ..] => {
+                Some(format!("{} gates off by {}: {}", self.off.len(), first.note.who, first.note.why))
+            }
+        });
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 }
 
-fn with_off(usage: &DomainUsage, off: &[Switch]) -> Value {
+/// Every domain, and what is wrong with it.
+pub(crate) async fn troubles(backend: &dyn Backend) -> Result<Vec<(DomainUsage, Trouble)>> {
+    let mut rows = vec![];
+    for usage in backend.usage().await? {
+        let off = backend.switches(&usage.domain).await?;
+        let scopes = backend.inspect(None, &usage.domain, super::KEYS_LOOKED_AT).await?;
+        let gates = scopes.iter().flat_map(|scope| scope.gates.iter().map(move |gate| (&scope.key, gate)));
+        let tripped = gates.filter_map(|(key, (gate, view))| match view {
+            GateView::Breaker { state: BreakerState::Closed } => None,
+            GateView::Breaker { state } => Some((gate.to_string(), key.clone(), *state)),
+            _ => None,
+        });
+        let trouble = Trouble { off, tripped: tripped.collect() };
+        rows.push((usage, trouble));
+    }
+    Ok(rows)
+}
+
+fn with_trouble(usage: &DomainUsage, trouble: &Trouble) -> Value {
     let mut value = usage_json(usage);
-    value["off"] = off.iter().map(switch_json).collect();
+    value["off"] = trouble.off.iter().map(switch_json).collect();
+    let tripped = trouble.tripped.iter();
+    value["tripped"] =
+        tripped.map(|(gate, key, state)| json!({ "gate": gate, "key": key, "state": state })).collect();
     value
 }
 
@@ -177,17 +212,21 @@ fn sentence(view: &GateView) -> String {
             format!("{level} of {capacity} left, {in_flight} in flight{others}")
         }
         GateView::Slots { used, limit } => format!("{used} of {limit} taken"),
-        GateView::Breaker { state } => match state {
-            BreakerState::Closed => "closed".into(),
-            BreakerState::Open => "open".into(),
-            BreakerState::HalfOpen => "half open".into(),
-            BreakerState::Ramp => "closed, load comes back".into(),
-            BreakerState::OpenForProcess => "open for one process".into(),
-        },
+        GateView::Breaker { state } => state_of(*state).into(),
         GateView::Quota { live, cost, violations, hoards } => {
             let hoards = if *hoards > 0 { format!(", hoarding {hoards} times") } else { String::new() };
             format!("{live} live, {cost} spent, {violations} had to wait{hoards}")
         }
+    }
+}
+
+fn state_of(breaker: BreakerState) -> &'static str {
+    match breaker {
+        BreakerState::Closed => "closed",
+        BreakerState::Open => "open",
+        BreakerState::HalfOpen => "half open",
+        BreakerState::Ramp => "closed, load comes back",
+        BreakerState::OpenForProcess => "open for one process",
     }
 }
 

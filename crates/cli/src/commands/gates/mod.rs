@@ -1,7 +1,7 @@
 //! `tidegate gates`: what gates hold and who waits for them, and the levers of an emergency.
 
 mod act;
-mod look;
+pub(crate) mod look;
 mod trace;
 
 use std::path::Path;
@@ -74,7 +74,7 @@ impl Because {
 /// Commands on gates.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GatesCommand {
-    /// List domains: what is held, who waits, what is off
+    /// List domains: what is held, who waits, which gates are off, which breakers are not closed
     #[command(
         visible_alias = "list",
         after_help = "Examples:
@@ -164,7 +164,8 @@ Its call may still be under way at the provider: what it held is free at once.")
         subcommand,
         after_help = "Examples:
   tidegate gates breaker reset netsuite health --reason 'they are back'
-  tidegate gates breaker trip netsuite health --for 10m --reason 'their outage' --yes"
+  tidegate gates breaker trip netsuite health --for 10m --reason 'their outage' --yes
+  tidegate gates breaker trip netsuite health --only acme --reason 'their account is locked' --yes"
     )]
     Breaker(BreakerCommand),
     /// Switch a gate off, or all of a domain: calls pass as if it were not there
@@ -262,8 +263,8 @@ pub(crate) struct BreakerArgs {
     domain: String,
     /// The gate
     gate: String,
-    /// One key of it, as `gates show` names it; all that have state if not given
-    #[arg(long, value_name = "KEY")]
+    /// Only of this key, as `gates show` names it; of all if not given
+    #[arg(long = "only", value_name = "KEY")]
     key: Option<String>,
 }
 
