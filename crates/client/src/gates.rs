@@ -129,6 +129,7 @@ impl Gates for RemoteGates {
             .map_err(|p| GatesError::Refused { code: codes::INVALID_REQUEST, detail: p.detail.clone() })?;
         let reply: AdmitReply = self.send("/v1/admissions", &request).await?;
         self.learn(reply.now_us);
+        self.turns.wake(reply.admission.woken());
         Ok(reply.admission)
     }
 

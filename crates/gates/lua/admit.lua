@@ -2,7 +2,7 @@
 -- place is wanted, process, whether cost and lease are within bounds; the five parts of the target with slashes between.
 -- Reply: {kind, new partition, …}; of the usual admission fence, admitted_at, use_by, expires_at, remaining (and more) alone, as doubles.
 --   0 admitted: fence, cost, admitted_at, use_by, expires_at, remaining, woken, parts of the target if it is an older permit
---   1 wait: gate, retry_at, position (0: none), arrived, reason …      2 refused: gate, reason, cost, capacity
+--   1 wait: gate, retry_at, position (0: none), arrived, woken, reason …      2 refused: gate, reason, cost, capacity
 local NOBODY = {count = 0, own = 0, cost = 0, likely = 0}
 
 local function finish(reply)
@@ -45,23 +45,8 @@ local function prepare(found, cost)
   return states, rules
 end
 
--- Whether the first of this scope key's line should ask now: its buckets have enough for it, or will have much sooner than it was told.
-local function first_hopes(sc)
-  local name = first(sc, 1)[1]
-  local place = name and place_of((waiter_in(name)))
-  if not place then return false end
-  local much_sooner = place.retry_at - max(SOON, floor((place.retry_at - t) / 8))
-  for _, gate in ipairs(sc.rule.list) do
-    if gate.k == 'level' and not is_off(gate) then
-      local at = level.check(gate_state(sc, gate), nil, nil, NOBODY, place)
-      if at and at >= much_sooner then return false end
-    end
-  end
-  return true
-end
-
 local function commit(found, states, rules, place, call)
-  local touched, next = {}, {}
+  local touched = {}
   if place then remove_place(place, true, touched) end
   H[3] = max(H[3] + 1, t)
   local fence, held, probes, counted, remaining = H[3], {}, '', {}, U32
@@ -91,12 +76,17 @@ local function commit(found, states, rules, place, call)
   H[7] = H[7] + 1
   write_lease(lease)
   end_at(lease)
-  -- Where time alone decides, everybody has been told the time; elsewhere the next one may fit already.
-  for _, sc in ipairs(touched) do
-    local rule = sc.rule
-    if rule.pool or rule.other or (rule.level and first_hopes(sc)) then next[#next + 1] = sc end
+  return finish(permit(lease, remaining, wake(touched, 1), {}))
+end
+
+-- Who stands before a call that a bucket refuses, and could pass: it was called and has not heard it, or what it was told is long out
+-- of date. Nobody settles anything while all wait for it, so who asks finds it out.
+local function overdue(found, ahead, refused)
+  local touched = {}
+  for s, rule in ipairs(C.scopes) do
+    if refused[s] and rule.level and ahead[s].count > 0 and first_hopes(found[s]) then touched[#touched + 1] = found[s] end
   end
-  return finish(permit(lease, remaining, wake(next, 1), {}))
+  return wake(touched, 1)
 end
 
 -- Nothing was reserved; the call may keep a place in line.
@@ -114,8 +104,8 @@ local function keep_place(found, states, place, call, ahead, refused, gate, beca
     end
   end
   local wanted = call.wants and not (call.deadline and retry_at >= call.deadline + offset)
-  local reply = {1, 0, gate - 1, retry_at - offset, 0, call.arrived - offset}
-  for i, n in ipairs(because) do reply[6 + i] = n end
+  local reply = {1, 0, gate - 1, retry_at - offset, 0, call.arrived - offset, overdue(found, ahead, refused)}
+  for i, n in ipairs(because) do reply[7 + i] = n end
   if not wanted then
     if place then remove_place(place, false, {}) end
     return finish(reply)
@@ -123,8 +113,8 @@ local function keep_place(found, states, place, call, ahead, refused, gate, beca
   if not place then
     local sc = found[binding]
     if sc.count >= C.max then
-      for i = #reply, 7, -1 do reply[i] = nil end
-      reply[7], reply[8] = 1, sc.count
+      for i = #reply, 8, -1 do reply[i] = nil end
+      reply[8], reply[9] = 1, sc.count
       return finish(reply)
     end
     if C.gates[gate].k == 'quota' then quota_violated(states[gate], because) end
@@ -189,7 +179,7 @@ operation('admit', function()
       give_back(lease, touched)
     end
   end
-  if purging then return finish({1, 0, -1, t + SOON - offset, 0, t - offset, 0}) end
+  if purging then return finish({1, 0, -1, t + SOON - offset, 0, t - offset, NOTHING, 0}) end
   if valid ~= 1 then return refuse(holder, -1, 3, 0, 0) end
   if deadline and deadline + offset <= t then return refuse(holder, -1, 2, 0, 0) end
   local found = resolve()

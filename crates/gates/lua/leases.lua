@@ -109,6 +109,8 @@ local function holds_pool(lease)
   return false
 end
 
+local give_back
+do -- a function has 200 locals at most
 local function forget_lease(lease)
   command('DEL', lease.key)
   command('ZREM', P .. ':e', end_name(lease))
@@ -118,8 +120,8 @@ local function forget_lease(lease)
   if H[7] == 0 then H[5] = 0 end
 end
 
--- Takes a lease away and gives back its slots. `risen`: the scopes whose bucket has got something back, nil if that is not known.
-local function give_back(lease, touched, risen)
+-- Takes a lease away and gives back its slots.
+function give_back(lease, touched)
   forget_lease(lease)
   for _, gate in ipairs(C.pools) do
     if lease.held[gate.id] then
@@ -132,10 +134,11 @@ local function give_back(lease, touched, risen)
       local sc = scope_of(lease, s)
       if sc then
         sc.live = max(sc.live - 1, 0)
-        if sc.count > 0 and (rule.pool or rule.other or not risen or risen[s]) then touched[#touched + 1] = sc end
+        if sc.count > 0 then touched[#touched + 1] = sc end
       end
     end
   end
+end
 end
 
 local function quarantine(lease, till)
@@ -209,11 +212,6 @@ local function free(sc)
   return least
 end
 
-local function by_name(a, b)
-  if a.s ~= b.s then return a.s < b.s end
-  return a.key < b.key
-end
-
 -- Adds these, by their names in a line, to those who should ask now; in `told` those of other processes by channel. `seen`: who was
 -- named before, nil if there is no other line.
 local function call_up(woken, told, seen, names, most)
@@ -237,19 +235,36 @@ local function tell(told)
   for channel, names in pairs(told) do command('PUBLISH', channel, names) end
 end
 
--- Who should ask now, of those that wait for these scope keys.
+-- Whether the first of this scope key's line should ask now: its buckets have enough for it, or will have much sooner than it was told,
+-- because something came back, they fill faster by now, or those before it have gone.
+local function first_hopes(sc)
+  local name = first(sc, 1)[1]
+  local place = name and place_of((waiter_in(name)))
+  local sooner = place and level.sooner(place.retry_at)
+  if not place or sc.cool >= sooner then return false end
+  for _, gate in ipairs(sc.rule.list) do
+    if gate.k == 'level' and not is_off(gate) and not level.hopes(gate_state(sc, gate), place, sooner) then return false end
+  end
+  return true
+end
+
+-- Who should ask now, of those that wait for these scope keys. Where time alone decides, everybody has been told the time.
 local function wake(touched, most)
   local woken = {}
   if H[9] == 0 or #touched == 0 then return woken end
   local told, seen, done = {}, nil, {}
   if #touched > 1 then
-    table.sort(touched, by_name)
+    table.sort(touched, function(a, b)
+      if a.s ~= b.s then return a.s < b.s end
+      return a.key < b.key
+    end)
     seen = {}
   end
   for _, sc in ipairs(touched) do
     if not done[sc.id] and sc.count > 0 then
       done[sc.id] = true
-      call_up(woken, told, seen, first(sc, min(free(sc) or ((sc.rule.level or sc.rule.other) and 1 or 0), most)), most)
+      local fit = free(sc) or ((sc.rule.other or (sc.rule.level and first_hopes(sc))) and 1 or 0)
+      call_up(woken, told, seen, first(sc, min(fit, most)), most)
     end
   end
   tell(told)

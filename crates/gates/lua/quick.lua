@@ -215,12 +215,10 @@ end
 -- What an answer that is good (or none: `voted` is false) changes, for the numbers of its lease; nil if it is more than that.
 local mark = {0, 0, 0}
 local free_now -- places of the tightest pool of the scope key that is looked at; nil: it has none, as far as was seen
-local risen_now -- whether something else that its line waits for may have been given back
 
 function SETTLED.level(g, b, r, cost, _, _, _, actual, seen, changes, number)
   level_advance(g, b, r)
-  local foreign, more = level_settle(g, b, mark, cost, actual, false, seen)
-  risen_now = risen_now or more
+  local foreign = level_settle(g, b, mark, cost, actual, false, seen)
   if foreign > 0 then changes[#changes + 1] = {2, number - 1, foreign} end
   return true
 end
@@ -264,6 +262,22 @@ local function quick_first(all, base, rule, key, n)
   return only and command('ZRANGE', P .. rule.line .. key .. LEVELS[only - 1], '0', LAST[n] or text(n - 1)) or NOTHING
 end
 
+-- What `first_hopes` says of a line that is not empty.
+local function quick_hopes(all, base, rule, key)
+  local name = quick_first(all, base, rule, key, 1)[1]
+  local raw = name and command('GET', P .. ':p:' .. (waiter_in(name)))
+  if not raw then return false end
+  local place = cmsgpack.unpack(raw)
+  local head, sooner, at = {cost = place[3]}, level.sooner(place[5]), base + RECORD + all[base + RECORD]
+  if all[base + 2] >= sooner then return false end
+  for i = 1, #rule.list do
+    local last = at + 2 + all[at + 2]
+    if rule.list[i].k == 'level' and not level.hopes({unpack(all, at + 3, last)}, head, sooner) then return false end
+    at = last
+  end
+  return true
+end
+
 -- What `call_up` makes of the first of a line: their holders as one text, and whom to tell. The same few stand there for many
 -- settlements, and to take their names apart each time was a third of what a line costs a call. It follows from the names and from who
 -- asks, and from nothing else.
@@ -305,7 +319,7 @@ function quick_settle(holder, own_key, fence, raw, voted, actual, seen)
       local all, base = quick_scope(partition, s, rule)
       if not all then return nil end
       local place, gates = base + RECORD + all[base + RECORD], rule.list
-      free_now, risen_now = nil, rule.other
+      free_now = nil
       for i = 1, #gates do
         local gate = gates[i]
         if all[place + 1] ~= gate.id then return nil end
@@ -324,7 +338,7 @@ function quick_settle(holder, own_key, fence, raw, voted, actual, seen)
       end
       if all[base + 3] > 0 then
         if OFF then return nil end
-        local n = free_now or (risen_now and 1 or 0)
+        local n = free_now or ((rule.other or (rule.level and quick_hopes(all, base, rule, key))) and 1 or 0)
         if n > 0 then
           waited = waited or {}
           waited[#waited + 1] = quick_first(all, base, rule, key, n < WOKEN and n or WOKEN)

@@ -265,6 +265,15 @@ function level.check(g, _, _, ahead, call)
   return g[2] + wait, {5, floor(g[1] / NANO), floor(g[6] / NANO), cost, floor(margin / NANO), g[10]}
 end
 
+-- Before which time the first of a line must be able to pass to be called: much sooner than it was told.
+function level.sooner(retry_at) return retry_at - max(SOON, floor((retry_at - t) / 8)) end
+
+local NONE_AHEAD = {cost = 0, likely = 0}
+function level.hopes(g, place, sooner)
+  local at = level.check(g, nil, nil, NONE_AHEAD, place)
+  return not at or at < sooner
+end
+
 function level.spend(g, _, _, call)
   local cost = call.cost
   local nano = cost * NANO
@@ -314,9 +323,7 @@ function level_observe(g, b, sent, seen, answered, admitted)
 end
 
 -- A call ended. `mark`: answered, admitted and time when it was admitted; `actual`: milli points that were charged, false if unknown.
--- Returns foreign use, and whether those who wait may pass sooner than before.
 function level_settle(g, b, mark, cost, actual, throttled, seen)
-  local had, held, rate = g[b + 1], g[b + 6], g[b + 10]
   g[b + 4], g[b + 3] = g[b + 4] - cost * NANO, g[b + 2]
   local charged = actual or cost
   if throttled then charged = 0 end
@@ -333,6 +340,6 @@ function level_settle(g, b, mark, cost, actual, throttled, seen)
     raise_margin(g, b, level_margin(g, b) + max(cost * NANO, floor(g[b + 6] / 20)), floor(g[b + 6] / 2))
     if not said then g[b + 1] = min(g[b + 1], cost * NANO - 1 - g[b + 4]) end
   end
-  return foreign, g[b + 1] > had or g[b + 6] > held or g[b + 10] > rate
+  return foreign
 end
 end

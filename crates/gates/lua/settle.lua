@@ -40,9 +40,9 @@ local function cool_down(lease, till)
   end
 end
 
--- What the answer says; the changes it makes, and the scopes whose bucket has got something back.
+-- What the answer says; the changes it makes.
 local function learn(lease, ending, retry_after, actual, seen)
-  local throttled, vote, changes, risen = ending == 'throttled', 'neutral', {}, {}
+  local throttled, vote, changes = ending == 'throttled', 'neutral', {}
   if ending == 'ok' or ending == 'request' then vote = 'good' end
   if ending == 'failed' or ending == 'timed_out' then vote = 'bad' end
   if ending == 'unused' then actual = 0 end
@@ -54,8 +54,7 @@ local function learn(lease, ending, retry_after, actual, seen)
         local g, r = gate_state(sc, gate), settings(gate, sc.key)
         if k == 'level' then
           level.advance(g, r)
-          local foreign, more = level_settle(g, 0, lease.mark, lease.cost, actual, throttled, seen)
-          if more then risen[gate.s] = true end
+          local foreign = level_settle(g, 0, lease.mark, lease.cost, actual, throttled, seen)
           if foreign > 0 then changes[#changes + 1] = {2, i - 1, foreign} end
         elseif k == 'breaker' then
           local to = breaker_hear(g, r, lease.process, lease.fence, lease.probes[gate.id], vote)
@@ -77,7 +76,7 @@ local function learn(lease, ending, retry_after, actual, seen)
     end
     cool_down(lease, t + pause)
   end
-  return changes, risen
+  return changes
 end
 
 operation('settle', function()
@@ -108,12 +107,12 @@ operation('settle', function()
     give_back(lease, touched)
     return finish(touched, 0, 0, {})
   end
-  local changes, risen = learn(lease, ending, retry_after, actual, seen)
+  local changes = learn(lease, ending, retry_after, actual, seen)
   if unknown and C.quarantine > 0 and holds_pool(lease) then
     local till = t + C.quarantine
     quarantine(lease, till)
     return finish(touched, 1, till - offset, changes)
   end
-  give_back(lease, touched, risen)
+  give_back(lease, touched)
   return finish(touched, 0, 0, changes)
 end, true)

@@ -68,7 +68,7 @@ impl GatesError {
     /// For an address that begins like none of those that are known. Its rest may hold a password.
     #[must_use]
     pub fn unknown_address(address: &str) -> Self {
-        let scheme = address.split_once(':').map_or("", |(scheme, _)| scheme);
+        let scheme = address.split_once("://").map_or("", |(scheme, _)| scheme);
         let plain = |c: char| c.is_ascii_alphanumeric() || "+.-".contains(c);
         let shown = if scheme.len() <= 40 && scheme.chars().all(plain) { scheme } else { "" };
         Self::UnknownAddress { scheme: shown.into() }

@@ -128,8 +128,8 @@ impl InProcess {
         let now = now.unwrap_or_else(|| self.clock());
         // Not taken out of its result in between: to copy it takes as long as to ask a gate.
         let reply = self.at(&call.target, |set, state| state.admit(set, now, call), now);
-        if let Ok(Admission::Admitted(admitted)) = &reply {
-            self.wake(&admitted.woken);
+        if let Ok(admission) = &reply {
+            self.wake(admission.woken());
         }
         reply
     }

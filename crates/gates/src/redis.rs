@@ -406,12 +406,10 @@ impl Gates for RedisGates {
         if noteworthy {
             inner.note_partition(&domain, &call.target).await?;
         }
-        if let Admission::Admitted(admitted) = &reply {
-            if now.is_none() {
-                inner.has_been(admitted.permit.admitted_at);
-            }
-            inner.turns.wake(&admitted.woken);
+        if let (Admission::Admitted(admitted), None) = (&reply, now) {
+            inner.has_been(admitted.permit.admitted_at);
         }
+        inner.turns.wake(reply.woken());
         Ok(reply)
     }
 

@@ -6,7 +6,7 @@ use tidegate_core::gates::{Gate, GateSet, Kind, Micros, Points, SECOND, Span, Un
 use tidegate_simulation::from_env;
 use tidegate_simulation::gates::crowd::{self, Stream};
 use tidegate_simulation::gates::kills::{self, LIMIT, Scheme, Step, World};
-use tidegate_simulation::gates::provider::{self, Charged, Rule, Shift};
+use tidegate_simulation::gates::provider::{self, Callers, Charged, Rule, Shift};
 
 fn worlds() -> u64 {
     from_env("TIDEGATE_GATES_WORLDS").unwrap_or(600)
@@ -125,7 +125,8 @@ fn a_light_tenant_waits_a_round_whatever_a_heavy_one_has_waiting() {
 #[test]
 fn a_reported_bucket_is_used_up_and_hardly_ever_overdrawn() {
     for seed in 0..5 {
-        let seen = provider::run(seed, Rule::Gate, Charged::InPart, 50, &[], 600 * SECOND);
+        let seen =
+            provider::run(seed, Rule::Gate, (Charged::InPart, Callers::Careless), 50, &[], 600 * SECOND);
         let throttled = seen.throttled(|_| true);
         assert!(throttled <= 0.001, "seed {seed}: {throttled}");
         assert!(seen.used / seen.offered >= 0.97, "seed {seed}: {} of {}", seen.used, seen.offered);
@@ -138,16 +139,29 @@ fn a_reported_bucket_is_used_up_and_hardly_ever_overdrawn() {
 fn a_bucket_without_refunds_is_used_up_as_well_when_its_rate_rises() {
     for seed in 0..5 {
         let faster = [Shift { at: 60 * SECOND, rate: 100, foreign: 0 }];
-        let seen = provider::run(seed, Rule::Gate, Charged::InFull, 5, &faster, 300 * SECOND);
+        let seen =
+            provider::run(seed, Rule::Gate, (Charged::InFull, Callers::Prompt), 5, &faster, 300 * SECOND);
         let throttled = seen.throttled(|_| true);
         assert!(throttled <= 0.001, "seed {seed}: {throttled}");
         assert!(seen.used / seen.offered >= 0.97, "seed {seed}: {} of {}", seen.used, seen.offered);
     }
 }
 
+/// Nor does a line stand still because the first of it has not heard its call: whoever asks finds that out. What is lost here is lost
+/// until the first answer tells of the new rate.
+#[test]
+fn a_line_whose_first_did_not_hear_its_call_goes_on() {
+    for seed in 0..20 {
+        let faster = [Shift { at: 60 * SECOND, rate: 100, foreign: 0 }];
+        let terms = (Charged::InFull, Callers::Careless);
+        let seen = provider::run(seed, Rule::Gate, terms, 5, &faster, 300 * SECOND);
+        assert!(seen.used / seen.offered >= 0.8, "seed {seed}: {} of {}", seen.used, seen.offered);
+    }
+}
+
 #[test]
 fn overwriting_the_level_with_what_is_reported_overdraws_it() {
-    let seen = provider::run(0, Rule::Overwrite, Charged::InPart, 50, &[], 600 * SECOND);
+    let seen = provider::run(0, Rule::Overwrite, (Charged::InPart, Callers::Prompt), 50, &[], 600 * SECOND);
     let throttled = seen.throttled(|_| true);
     assert!(throttled > 0.01, "{throttled}");
 }
@@ -162,7 +176,8 @@ fn a_bucket_that_changes_is_followed_and_foreign_use_is_reported() {
         Shift { at: 7 * minute, rate: 100, foreign: 30 },
     ];
     for seed in 0..5 {
-        let seen = provider::run(seed, Rule::Gate, Charged::InPart, 50, &shifts, 10 * minute);
+        let seen =
+            provider::run(seed, Rule::Gate, (Charged::InPart, Callers::Careless), 50, &shifts, 10 * minute);
         let all = seen.throttled(|_| true);
         assert!(all <= 0.01, "seed {seed}: {all}");
         let settled = |at: Micros| shifts.iter().all(|s| at < s.at || at >= s.at + 10 * SECOND);

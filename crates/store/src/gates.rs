@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tidegate_core::gates::{Admitted, Holder};
+use tidegate_core::gates::{Admission, Holder};
 use tidegate_core::ids::{ConnectorName, JobId};
 use tidegate_core::time::Timestamp;
 
@@ -38,16 +38,18 @@ pub struct Admissions(Mutex<Untold>);
 pub struct News {
     /// Jobs that were admitted, and how many more like each would be.
     admitted: Vec<(JobId, u32)>,
-    /// Jobs whose turn an admission made, by gate.
+    /// Jobs whose turn it is, by gate.
     woken: BTreeMap<ConnectorName, BTreeSet<JobId>>,
 }
 
 impl News {
-    fn add(&mut self, domain: &str, holder: &Holder, admitted: &Admitted) {
-        if self.admitted.len() < MOST_UNTOLD {
+    fn add(&mut self, domain: &str, holder: &Holder, admission: &Admission) {
+        if let Admission::Admitted(admitted) = admission
+            && self.admitted.len() < MOST_UNTOLD
+        {
             self.admitted.extend(holder.job().map(|job| (job, admitted.remaining)));
         }
-        let jobs: BTreeSet<JobId> = admitted.woken.iter().filter_map(Holder::job).collect();
+        let jobs: BTreeSet<JobId> = admission.woken().iter().filter_map(Holder::job).collect();
         if jobs.is_empty() || self.woken.values().map(BTreeSet::len).sum::<usize>() >= MOST_UNTOLD {
             return;
         }
@@ -81,12 +83,12 @@ struct Untold {
 }
 
 impl Admissions {
-    /// A call of this domain was admitted. True if nobody tells and there is something: the caller must see to it that
+    /// Gates have answered a call of this domain. True if nobody tells and there is something: the caller must see to it that
     /// [`Self::tell`] runs.
     #[must_use]
-    pub fn add(&self, domain: &str, holder: &Holder, admitted: &Admitted) -> bool {
+    pub fn add(&self, domain: &str, holder: &Holder, admission: &Admission) -> bool {
         let mut untold = self.lock();
-        untold.news.add(domain, holder, admitted);
+        untold.news.add(domain, holder, admission);
         !untold.news.is_empty() && !std::mem::replace(&mut untold.telling, true)
     }
 
@@ -145,7 +147,7 @@ mod tests {
     use std::cell::RefCell;
     use std::sync::Arc;
 
-    use tidegate_core::gates::{Permit, Points, Target};
+    use tidegate_core::gates::{Admitted, Permit, Points, Target};
 
     use super::*;
 
@@ -157,7 +159,7 @@ mod tests {
         Holder::of_job(job(n), 0).unwrap()
     }
 
-    fn admitted(n: u128, woken: Vec<Holder>) -> Admitted {
+    fn admitted(n: u128, woken: Vec<Holder>) -> Admission {
         let permit = Permit {
             target: Arc::new(Target::new("shopify").unwrap()),
             holder: holder(n),
@@ -167,7 +169,7 @@ mod tests {
             use_by: 0,
             expires_at: 0,
         };
-        Admitted { permit, remaining: 3, woken }
+        Admission::Admitted(Admitted { permit, remaining: 3, woken })
     }
 
     fn add(to: &Admissions, n: u128) -> bool {

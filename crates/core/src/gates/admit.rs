@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::breaker::{Asker, Vote};
-use super::call::{Call, PERMIT_LEASE};
+use super::call::{Call, Holder, PERMIT_LEASE};
 use super::compiled::{Compiled, Rule};
 use super::config::Unit;
 use super::level::{Charge, Mark};
 use super::line::Ticket;
-use super::partition::{EVERY_SCOPE, Lease, NONE, Partition, Place};
+use super::partition::{Lease, NONE, Partition, Place};
 use super::pool::Ahead;
 use super::quota::Usage;
 use super::reply::{Admission, Admitted, Because, Never, Refused, Wait};
@@ -144,7 +144,7 @@ impl Partition {
                 let charge = Charge { cost: lease.cost, actual: Some(0), throttled: false };
                 self.end_call(set, t, at, Vote::Neutral, charge);
                 self.index.leases.remove(&call.holder);
-                self.give_back(set, at, EVERY_SCOPE, touched);
+                self.give_back(set, at, touched);
                 None
             }
         }
@@ -332,15 +332,19 @@ impl Partition {
         if touched.is_empty() {
             return Admission::Admitted(Admitted { permit, remaining: remaining as u32, woken: Vec::new() });
         }
-        // Where time alone decides, everybody has been told the time; elsewhere the next one may fit already.
-        touched.retain(|id| {
-            self.scopes.get(*id).is_some_and(|scope| {
-                let rule = &set.scopes[scope.rule];
-                rule.has_pool || rule.has_other || (rule.has_level && self.first_hopes(set, t, scope))
-            })
-        });
-        let woken = self.wake(set, &mut touched, 1);
+        let woken = self.wake(set, t, &mut touched, 1);
         Admission::Admitted(Admitted { permit, remaining: remaining as u32, woken })
+    }
+
+    /// Who stands before a call that a bucket refuses, and could pass: it was called and has not heard it, or what it was told is long
+    /// out of date. Nobody settles anything while all wait for it, so who asks finds it out.
+    fn overdue(&self, p: &Passage<'_>, refusals: &Refusals) -> Vec<Holder> {
+        let mut touched: Vec<u32> = (0..p.set.scopes.len())
+            .filter(|s| refusals.scopes[*s] > 0 && p.set.scopes[*s].has_level && p.stand.ahead(*s).count > 0)
+            .map(|s| p.ids[s])
+            .filter(|id| self.scopes.get(*id).is_some_and(|scope| self.first_hopes(p.set, p.t, scope)))
+            .collect();
+        self.wake(p.set, p.t, &mut touched, 1)
     }
 
     /// Nothing was reserved; the call may keep a place in line.
@@ -358,6 +362,7 @@ impl Partition {
             retry_at: refusals.retry_at - self.offset,
             position: None,
             arrived: p.stand.arrived - self.offset,
+            woken: self.overdue(p, refusals),
         };
         let at = match p.stand.place {
             Some(at) if wanted => at,

@@ -241,11 +241,6 @@ impl Level {
         self.learn_from(mark, charge, observed, answered)
     }
 
-    /// Whether those who wait may pass sooner than it was then.
-    pub(super) fn offers_more_than(&self, before: &Self) -> bool {
-        self.level > before.level || self.capacity > before.capacity || self.rate > before.rate
-    }
-
     /// What an answer says; `answered` is what was before it.
     #[inline(never)]
     fn learn_from(&mut self, mark: Mark, charge: Charge, observed: Option<Observed>, answered: i64) -> i64 {

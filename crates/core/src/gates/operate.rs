@@ -9,7 +9,7 @@ use super::call::{Holder, Target};
 use super::compiled::{Compiled, Rule};
 use super::level::Charge;
 use super::line::Spot;
-use super::partition::{EVERY_SCOPE, Lease, Partition};
+use super::partition::{Lease, Partition};
 use super::reply::{BreakerState, Freed};
 use super::scope::GateState;
 use super::units::{Micros, Points};
@@ -255,10 +255,10 @@ impl Partition {
                 self.end_call(set, t, at, Vote::Neutral, charge);
                 self.index.leases.remove(holder);
             }
-            self.give_back(set, at, EVERY_SCOPE, &mut touched);
+            self.give_back(set, at, &mut touched);
             freed.gone += 1;
         }
-        freed.woken = self.wake(set, &mut touched, MAX_WOKEN);
+        freed.woken = self.wake(set, t, &mut touched, MAX_WOKEN);
         (views, freed)
     }
 

@@ -20,8 +20,6 @@ use super::{MAX_SCOPES, MAX_WOKEN, PURGE_BATCH, Start};
 const CLOCK_SLACK: Micros = SECOND;
 /// No scope.
 pub(super) const NONE: u32 = u32::MAX;
-/// All scopes of a set, a bit each.
-pub(super) const EVERY_SCOPE: u8 = u8::MAX;
 
 /// What an admission holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -348,7 +346,7 @@ impl Partition {
     pub(super) fn lapse(&mut self, set: &Compiled, t: Micros, at: u32, touched: &mut Vec<u32>) {
         let Some(lease) = self.leases.get(at) else { return };
         if lease.quarantined {
-            self.give_back(set, at, EVERY_SCOPE, touched);
+            self.give_back(set, at, touched);
             return;
         }
         let charge = Charge { cost: lease.cost, actual: None, throttled: false };
@@ -358,7 +356,7 @@ impl Partition {
         if set.quarantine > 0 && self.holds_pool(set, at) {
             self.quarantine(at, ends + set.quarantine);
         } else {
-            self.give_back(set, at, EVERY_SCOPE, touched);
+            self.give_back(set, at, touched);
         }
     }
 
@@ -398,7 +396,7 @@ impl Partition {
     }
 
     /// Takes a lease away and gives back its slots.
-    pub(super) fn give_back(&mut self, set: &Compiled, at: u32, risen: u8, touched: &mut Vec<u32>) {
+    pub(super) fn give_back(&mut self, set: &Compiled, at: u32, touched: &mut Vec<u32>) {
         let Some(lease) = self.leases.get(at) else { return };
         if lease.quarantined {
             self.index.shut.remove(&lease.fence);
@@ -413,11 +411,10 @@ impl Partition {
                 pool.give_back(usize::from(lease.level));
             }
         }
-        for (s, id) in lease.scopes[..set.scopes.len()].iter().enumerate() {
+        for id in &lease.scopes[..set.scopes.len()] {
             if let Some(scope) = self.scopes.get_mut(*id) {
                 scope.live = scope.live.saturating_sub(1);
-                let rule = &set.scopes[s];
-                if !scope.line.is_empty() && (rule.has_pool || rule.has_other || risen & (1 << s) != 0) {
+                if !scope.line.is_empty() {
                     touched.push(*id);
                 }
             }
@@ -496,14 +493,14 @@ impl Partition {
 
     /// Who should ask now, of those that wait for these scope keys: as many as could fit, at most `most` in all.
     #[inline]
-    pub(super) fn wake(&self, set: &Compiled, touched: &mut Vec<u32>, most: usize) -> Vec<Holder> {
+    pub(super) fn wake(&self, set: &Compiled, t: Micros, touched: &mut Vec<u32>, most: usize) -> Vec<Holder> {
         if touched.is_empty() || self.places.len() == 0 {
             return Vec::new();
         }
-        self.first_in_line(set, touched, most)
+        self.first_in_line(set, t, touched, most)
     }
 
-    fn first_in_line(&self, set: &Compiled, touched: &mut Vec<u32>, most: usize) -> Vec<Holder> {
+    fn first_in_line(&self, set: &Compiled, t: Micros, touched: &mut Vec<u32>, most: usize) -> Vec<Holder> {
         let mut woken = Vec::new();
         touched.sort_unstable();
         touched.dedup();
@@ -512,8 +509,11 @@ impl Partition {
         for id in touched.iter() {
             let Some(scope) = self.scopes.get(*id).filter(|s| !s.line.is_empty()) else { continue };
             let rule = &set.scopes[scope.rule];
-            let other = u32::from(rule.has_level || rule.has_other);
-            let fit = scope.free(set).unwrap_or(other) as usize;
+            // Where time alone decides, everybody has been told the time.
+            let fit = match scope.free(set) {
+                Some(free) => free as usize,
+                None => usize::from(rule.has_other || (rule.has_level && self.first_hopes(set, t, scope))),
+            };
             for place in scope.line.first(fit.min(most)) {
                 let holder = self.places.get(place).map(|p| p.holder);
                 if let Some(holder) = holder.filter(|h| !woken.contains(h) && woken.len() < most) {
@@ -525,12 +525,15 @@ impl Partition {
     }
 
     /// Whether the first of this scope key's line should ask now: its buckets have enough for it, or will have much sooner than it was
-    /// told, because they fill faster by now or those before it have gone.
+    /// told, because something came back, they fill faster by now, or those before it have gone.
     pub(super) fn first_hopes(&self, set: &Compiled, t: Micros, scope: &Scope) -> bool {
         let Some(place) = scope.line.first(1).next().and_then(|place| self.places.get(place)) else {
             return false;
         };
         let much_sooner = place.retry_at - SOON.max((place.retry_at - t) / 8);
+        if scope.cool_until >= much_sooner {
+            return false;
+        }
         set.scopes[scope.rule].gates.iter().filter(|i| set.enabled(**i)).all(|i| {
             match &scope.gates[set.gates[*i].at] {
                 GateState::Level(level) => {
@@ -560,6 +563,7 @@ impl Partition {
             retry_at: t + 1_000 - self.offset,
             position: None,
             arrived: t - self.offset,
+            woken: Vec::new(),
         })
     }
 
@@ -568,6 +572,6 @@ impl Partition {
         let t = self.clock(now);
         let mut touched = Vec::new();
         let (more, gone) = self.purge(set, t, &mut touched);
-        Freed { gone, more, woken: self.wake(set, &mut touched, MAX_WOKEN) }
+        Freed { gone, more, woken: self.wake(set, t, &mut touched, MAX_WOKEN) }
     }
 }

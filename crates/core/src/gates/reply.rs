@@ -20,6 +20,17 @@ pub enum Admission {
     Refused(Refused),
 }
 
+impl Admission {
+    /// Who should ask now.
+    pub fn woken(&self) -> &[Holder] {
+        match self {
+            Self::Admitted(admitted) => &admitted.woken,
+            Self::Wait(wait) => &wait.woken,
+            Self::Refused(_) => &[],
+        }
+    }
+}
+
 /// A permit, and what else there is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Admitted {
@@ -64,6 +75,9 @@ pub struct Wait {
     pub position: Option<u32>,
     /// When it first asked: to be given back as `since`.
     pub arrived: Micros,
+    /// Who should ask now: somebody ahead of it who could pass, and has not heard of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub woken: Vec<Holder>,
 }
 
 impl Wait {

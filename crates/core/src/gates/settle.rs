@@ -6,7 +6,7 @@ use super::breaker::{Heard, Vote};
 use super::call::{End, Failure, Holder, Outcome};
 use super::compiled::{Compiled, GateRule, Rule};
 use super::level::Charge;
-use super::partition::{EVERY_SCOPE, NONE, Partition};
+use super::partition::{NONE, Partition};
 use super::reply::{Change, Freed, LeaseEnd, Permit, Renewal, Settled};
 use super::scope::GateState;
 use super::units::{Micros, Points, SECOND};
@@ -40,16 +40,16 @@ impl Partition {
         };
         let unknown_end = is_unknown(outcome.end);
         let mut changes = Vec::new();
-        let risen = self.learn(set, t, at, outcome, &mut changes);
+        self.learn(set, t, at, outcome, &mut changes);
         let state = if unknown_end && set.quarantine > 0 && self.holds_pool(set, at) {
             let until = t + set.quarantine;
             self.quarantine(at, until);
             LeaseEnd::Quarantined { until: until - self.offset }
         } else {
-            self.give_back(set, at, risen, &mut touched);
+            self.give_back(set, at, &mut touched);
             LeaseEnd::Released
         };
-        Settled { state, woken: self.wake(set, &mut touched, MAX_WOKEN), changes }
+        Settled { state, woken: self.wake(set, t, &mut touched, MAX_WOKEN), changes }
     }
 
     /// The same where the lease is in quarantine, or gone.
@@ -64,7 +64,7 @@ impl Partition {
     ) -> Settled {
         let state = match self.shut_by(permit, t) {
             Some((at, _)) if !is_unknown(outcome.end) => {
-                self.give_back(set, at, EVERY_SCOPE, &mut touched);
+                self.give_back(set, at, &mut touched);
                 LeaseEnd::Released
             }
             Some(_) => LeaseEnd::Gone,
@@ -73,7 +73,7 @@ impl Partition {
                 LeaseEnd::Gone
             }
         };
-        let woken = self.wake(set, &mut touched, MAX_WOKEN);
+        let woken = self.wake(set, t, &mut touched, MAX_WOKEN);
         Settled { state, woken, changes: Vec::new() }
     }
 
@@ -103,17 +103,8 @@ impl Partition {
         (shut.holder == permit.holder && shut.ends > t).then_some((at, true))
     }
 
-    /// The scopes whose bucket has got something back, a bit each.
-    fn learn(
-        &mut self,
-        set: &Compiled,
-        t: Micros,
-        at: u32,
-        outcome: &Outcome,
-        changes: &mut Vec<Change>,
-    ) -> u8 {
-        let mut risen = 0;
-        let Some(lease) = self.leases.get(at) else { return risen };
+    fn learn(&mut self, set: &Compiled, t: Micros, at: u32, outcome: &Outcome, changes: &mut Vec<Change>) {
+        let Some(lease) = self.leases.get(at) else { return };
         let throttled = matches!(outcome.end, End::Throttled { .. });
         let charge = Charge {
             cost: lease.cost,
@@ -138,9 +129,7 @@ impl Partition {
                 match (state, rule) {
                     (GateState::Level(level), Rule::Level(r)) => {
                         level.advance(r, t);
-                        let before = *level;
                         let cost = level.settle(lease.mark, charge, outcome.observed);
-                        risen |= u8::from(level.offers_more_than(&before)) << number;
                         if cost > 0 {
                             note(changes, gate, |gate| Change::ForeignUse { gate, cost: Points(cost) });
                         }
@@ -178,7 +167,6 @@ impl Partition {
             };
             self.cool_down(set, &ids, t + pause);
         }
-        risen
     }
 
     /// Closes the scope of the narrowest rate gate of the call until then.
@@ -236,6 +224,6 @@ impl Partition {
         if let Some(at) = place {
             self.remove_place(set, t, at, false, &mut touched);
         }
-        Freed { gone: u32::from(place.is_some()), more, woken: self.wake(set, &mut touched, MAX_WOKEN) }
+        Freed { gone: u32::from(place.is_some()), more, woken: self.wake(set, t, &mut touched, MAX_WOKEN) }
     }
 }

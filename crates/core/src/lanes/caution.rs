@@ -25,7 +25,8 @@ pub const GATE_PARK: &str = "gate:";
 /// How long a caution lasts after the last word from the gates.
 const LASTS_MS: i64 = 5_000;
 /// Of those that a gate says remain, a sixteenth may ask at a time, at least this many: a gate that opens once a second has room for a
-/// second's worth, and whoever shares store and worker with these would wait for all of them.
+/// second's worth, and whoever shares store and worker with these would wait for all of them. Each that is admitted makes it one
+/// more, up to a quarter, until one is refused: where answers take long, a sixteenth would not use what is allowed.
 const LEAST_HELPING: u32 = 4;
 /// Most jobs of a scope that may ask at a time under caution: more is as good as none.
 const MOST: u32 = 1_024;
@@ -39,6 +40,8 @@ const AWAITED_MS: i64 = 1_000;
 pub(super) struct Caution {
     /// Jobs that may ask at a time.
     budget: u32,
+    /// How many were admitted since the last refusal.
+    admitted: u32,
     /// Jobs that were handed out and have not been answered.
     asking: BTreeSet<Seq>,
     /// Jobs that were refused and come back by themselves.
@@ -82,19 +85,26 @@ impl Back {
     }
 }
 
+/// How many may ask at a time where a gate says that so many would pass, after so many were admitted in a row.
+fn helping(remaining: u32, admitted: u32) -> u32 {
+    let least = LEAST_HELPING.max(remaining / 16);
+    least.max(admitted.min(remaining / 4)).min(remaining).min(MOST)
+}
+
 impl Lanes {
     /// A gate has refused this scope until then.
     pub(super) fn begin_caution(&mut self, scope: &ParkScope, until: Timestamp, now: Timestamp) {
         let until = until.plus_ms(LASTS_MS);
         let caution = self.cautions.entry(scope.clone()).or_insert_with(|| Caution {
             budget: 1,
+            admitted: 0,
             asking: BTreeSet::new(),
             refused: BTreeSet::new(),
             back: Back::default(),
             closed: false,
             until,
         });
-        caution.budget = 1;
+        (caution.budget, caution.admitted) = (1, 0);
         let until = until.max(caution.until);
         self.shift_end(scope, until);
         self.review(scope, now);
@@ -117,9 +127,10 @@ impl Lanes {
             let Some(caution) = self.cautions.get_mut(&scope) else { continue };
             // What was refused since knows better.
             if caution.asking.remove(&seq) {
+                caution.admitted = caution.admitted.saturating_add(1);
                 caution.budget = match remaining {
                     0 => u32::from(caution.refused.is_empty() || caution.back.awaits(now)),
-                    n => n.min(LEAST_HELPING.max(n / 16)).min(MOST),
+                    n => helping(n, caution.admitted),
                 };
                 let until = caution.until.max(now.plus_ms(LASTS_MS));
                 self.shift_end(&scope, until);
@@ -133,7 +144,7 @@ impl Lanes {
     /// until tomorrow says nothing about the others.
     pub fn refused(&mut self, scope: &ParkScope, seq: Seq, until: Timestamp) {
         let Some(caution) = self.cautions.get_mut(scope) else { return };
-        caution.budget = caution.budget.min(1);
+        (caution.budget, caution.admitted) = (caution.budget.min(1), 0);
         if caution.refused.len() < MOST_REFUSED {
             caution.refused.insert(seq);
             let until = caution.until.max(until.plus_ms(LASTS_MS));
@@ -281,6 +292,13 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn helpings_grow_while_nobody_is_refused() {
+        assert_eq!((helping(3, 1), helping(200, 1)), (3, 12), "never more than remain");
+        assert_eq!((helping(200, 30), helping(200, 100)), (30, 50));
+        assert_eq!(helping(u32::MAX, 1), MOST);
+    }
 
     #[test]
     fn those_who_are_back_are_waited_for_until_they_ask_or_their_time_is_over() {

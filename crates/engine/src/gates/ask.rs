@@ -224,10 +224,13 @@ impl Asking<'_> {
         let end = Instant::now() + self.desk.patience;
         let mut place = None;
         loop {
-            let wait = match gates.admit(self.desk.now(), &call).await {
+            let answer = gates.admit(self.desk.now(), &call).await;
+            if let Ok(admission) = &answer {
+                self.desk.answered(&call, admission);
+            }
+            let wait = match answer {
                 Ok(Admission::Admitted(admitted)) => {
                     self.keeper.forget(&call.holder);
-                    self.desk.admitted(&admitted);
                     let held = Arc::new(Held::new(admitted.permit));
                     self.cx.permits().push(held.clone());
                     return Ok(GatePermit::new(held, self.desk.clone()));

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_core::gates::{Admitted, LeaseEnd, Micros, Outcome, Permit, Renewal, Target};
+use tidegate_core::gates::{Admission, Call, LeaseEnd, Micros, Outcome, Permit, Renewal, Target};
 use tidegate_gates::Gates;
 use tidegate_store::gates::{Admissions, call_up};
 use tidegate_store::params::Ticket;
@@ -79,10 +79,10 @@ impl GateDesk {
         self.now().unwrap_or_else(|| gates.clock())
     }
 
-    /// A job was admitted: others of its scope may be claimed, and it may be the turn of one that was put off.
-    pub(crate) fn admitted(&self, admitted: &Admitted) {
-        let (domain, holder) = (admitted.permit.target.domain(), &admitted.permit.holder);
-        if self.admissions.add(domain, holder, admitted) {
+    /// The gates have answered: if the job was admitted, others of its scope may be claimed; and it may be the turn of one that was put
+    /// off.
+    pub(crate) fn answered(&self, call: &Call, admission: &Admission) {
+        if self.admissions.add(call.target.domain(), &call.holder, admission) {
             self.bell.notify_one();
         }
     }

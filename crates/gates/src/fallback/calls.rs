@@ -24,7 +24,8 @@ impl<B: Gates + GateOperations> Inner<B> {
         let age = if because == Because::BackendLost { 0 } else { self.mono() - lock(&self.watch).since() };
         let pause = (age / 2).clamp(CLOSED_RETRY.0, CLOSED_RETRY.1);
         let arrived = call.since.filter(|since| *since <= now).unwrap_or(now);
-        Admission::Wait(Wait { gate: gate.clone(), because, retry_at: now + pause, position: None, arrived })
+        let (gate, retry_at) = (gate.clone(), now + pause);
+        Admission::Wait(Wait { gate, because, retry_at, position: None, arrived, woken: Vec::new() })
     }
 
     /// Whether a lock may be given out: only by the backend that everybody knows.

@@ -185,6 +185,15 @@ pub fn sets() -> Vec<GateSet> {
         ]),
         GateSet::of(vec![Gate::new("points", bucket(false)), Gate::new("breaker", breaker(None))]),
         GateSet::of(vec![
+            Gate::new("points", bucket(false)),
+            Gate::new("rate", smooth(20, 10, Unit::Calls)),
+            Gate::new("window", window(25, Unit::Calls)),
+        ]),
+        GateSet::of(vec![
+            per("points", bucket(true), &[Part::Account]),
+            per("slots", slots(6), &[Part::Account]),
+        ]),
+        GateSet::of(vec![
             Gate::new("slots", Kind::Slots(Slots { adaptive, ..Slots::of(4) })),
             per("quota", Kind::Quota(quota.clone()), &[Part::Tenant]),
         ]),

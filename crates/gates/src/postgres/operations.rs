@@ -19,10 +19,7 @@ const CHANGES_KEPT: i64 = 100;
 
 impl Wakes for Admission {
     fn woken(&self) -> &[Holder] {
-        match self {
-            Self::Admitted(admitted) => &admitted.woken,
-            Self::Wait(_) | Self::Refused(_) => &[],
-        }
+        self.woken()
     }
 }
 

@@ -202,13 +202,14 @@ pub(super) fn admission(value: Value, call: &Call, gates: &[Gate]) -> Read<(Admi
         1 => {
             let (gate, retry_at) = (r.name(gates)?, r.number()?);
             let (position, arrived) = (r.small()?, r.number()?);
-            let because = r.because()?;
+            let (woken, because) = (r.holders()?, r.because()?);
             Admission::Wait(Wait {
                 gate,
                 because,
                 retry_at,
                 position: (position > 0).then_some(position),
                 arrived,
+                woken,
             })
         }
         _ => {

@@ -2,7 +2,7 @@
 //! a worker that is gone holds nothing for longer.
 
 use tidegate_core::codes::{self, Fault};
-use tidegate_core::gates::{Admission, BreakerOrder, Holder};
+use tidegate_core::gates::{BreakerOrder, Holder};
 use tidegate_gates::watched::{TRACES, TraceQuery};
 use tidegate_gates::{Backend, GatesError, GatesReport, Note};
 use tidegate_store::gates::call_up;
@@ -48,9 +48,7 @@ pub(crate) async fn admit(call: Call) -> Answer {
     let admission = done(&call, gates.backend.admit(None, &asked).await)?;
     // What was handed out with caution since a gate refused may go on, and whose turn this has made. The worker need not wait for
     // that.
-    if let Admission::Admitted(admitted) = &admission
-        && call.app.admissions.add(&domain, &asked.holder, admitted)
-    {
+    if call.app.admissions.add(&domain, &asked.holder, &admission) {
         let app = call.app.clone();
         call.app.tasks.spawn(async move {
             app.admissions.tell(|news| news.send(&*app.store, app.now())).await;

@@ -1,5 +1,5 @@
 //! A provider that charges the requested cost on arrival, refunds the rest on completion, reports its bucket, answers out of
-//! order and loses answers; and callers that keep it as busy as its gate allows.
+//! order and loses answers; and callers that keep it as busy as its gate allows, if need be although some come late or do not hear that they are called.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +29,15 @@ pub enum Charged {
     InPart,
     /// All of it.
     InFull,
+}
+
+/// How callers come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Callers {
+    /// When they were told to, or at once when they are called.
+    Prompt,
+    /// One call in twenty is not heard, and one in twenty comes three seconds late, when its place is gone.
+    Careless,
 }
 
 /// Something that changes on the provider's side.
@@ -134,6 +143,7 @@ struct Run<'a> {
     rng: Seed,
     rule: Rule,
     charged: Charged,
+    manner: Callers,
     shifts: &'a [Shift],
     start: Micros,
     agenda: Agenda<Event>,
@@ -155,7 +165,14 @@ struct Run<'a> {
 /// # Panics
 ///
 /// If the rate is 0, or a call is refused for good, which none should be.
-pub fn run(seed: u64, rule: Rule, charged: Charged, rate: u32, shifts: &[Shift], lasts: Micros) -> Seen {
+pub fn run(
+    seed: u64,
+    rule: Rule,
+    (charged, manner): (Charged, Callers),
+    rate: u32,
+    shifts: &[Shift],
+    lasts: Micros,
+) -> Seen {
     let bucket = Reported { capacity: 1_000.0, restore_per_s: f64::from(rate), known: false };
     let set = Compiled::new(GateSet::of(vec![Gate::new("points", Kind::Reported(bucket))]))
         .expect("an acceptable set");
@@ -165,6 +182,7 @@ pub fn run(seed: u64, rule: Rule, charged: Charged, rate: u32, shifts: &[Shift],
         rng: Seed::new(seed),
         rule,
         charged,
+        manner,
         shifts,
         start,
         agenda: Agenda::new(start),
@@ -188,6 +206,18 @@ pub fn run(seed: u64, rule: Rule, charged: Charged, rate: u32, shifts: &[Shift],
     // What is left in the bucket was not refused to anybody: it counts as neither offered nor used.
     run.seen.offered = run.seen.used + run.bucket.lost as f64 / 1e9;
     run.seen
+}
+
+impl Callers {
+    fn slips(self, rng: &mut Seed) -> bool {
+        self == Self::Careless && rng.one_in(20)
+    }
+
+    /// Those who hear that they are called.
+    fn hear(self, rng: &mut Seed, mut woken: Vec<Holder>) -> Vec<Holder> {
+        woken.retain(|_| !self.slips(rng));
+        woken
+    }
 }
 
 impl Run<'_> {
@@ -233,10 +263,13 @@ impl Run<'_> {
                 match self.state.admit(&self.set, now, &call) {
                     Admission::Admitted(a) => {
                         caller.permit = Some(a.permit);
-                        self.agenda.wake(&a.woken);
+                        self.agenda.wake(&self.manner.hear(&mut self.rng, a.woken));
                         None
                     }
-                    Admission::Wait(wait) => Some(wait.retry_at),
+                    Admission::Wait(wait) => {
+                        self.agenda.wake(&self.manner.hear(&mut self.rng, wait.woken));
+                        Some(wait.retry_at)
+                    }
                     Admission::Refused(refused) => unreachable!("{refused:?}"),
                 }
             }
@@ -249,7 +282,8 @@ impl Run<'_> {
             }
         };
         if let Some(at) = retry_at {
-            self.agenda.plan(at, Event::Ask(id));
+            let late = if self.manner.slips(&mut self.rng) { 3 * SECOND } else { 0 };
+            self.agenda.plan(at + late, Event::Ask(id));
             return;
         }
         caller.calling = true;
@@ -313,7 +347,7 @@ impl Run<'_> {
         match (self.rule, caller.permit.take()) {
             (Rule::Gate, Some(permit)) => {
                 let settled = self.state.settle(&self.set, now, &permit, outcome);
-                self.agenda.wake(&settled.woken);
+                self.agenda.wake(&self.manner.hear(&mut self.rng, settled.woken));
                 for change in settled.changes {
                     if let Change::ForeignUse { cost, .. } = change {
                         self.seen.foreign_noticed.push((now - self.start, cost.as_f64()));

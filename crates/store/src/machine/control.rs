@@ -111,8 +111,11 @@ impl<R: Rows> Machine<R> {
             if let Some(lease) = self.memory.leases.running(seq).map(|r| r.lease) {
                 // Its handler has been refused and is about to put it off: that would be for nothing.
                 if self.turned.len() >= MOST_TURNED {
-                    // Left over from jobs that others settled; who is forgotten comes at its time.
-                    self.turned.clear();
+                    // Most are of jobs that others settled; who is forgotten comes at its time.
+                    self.turned.retain(|_, turned| now.since(turned.at) <= TURNED_MS);
+                    if self.turned.len() >= MOST_TURNED {
+                        self.turned.clear();
+                    }
                 }
                 self.turned.insert(seq, Turned { gate: gate.clone(), lease, at: now });
                 continue;

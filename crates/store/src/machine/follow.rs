@@ -40,6 +40,7 @@ impl<R: Rows> Machine<R> {
         if went_back {
             self.last_now = self.memory.now;
             self.draining.clear();
+            self.turned.clear();
         } else {
             self.last_now = self.last_now.max(self.memory.now);
         }

@@ -187,6 +187,7 @@ impl<R: Rows> Machine<R> {
         }
         self.last_now = now;
         self.draining.clear();
+        self.turned.clear();
         let moved = self.memory.leases.beyond(now);
         self.change(Change::Rebased(now))?;
         for (lease, until) in moved {
