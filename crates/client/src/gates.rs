@@ -18,7 +18,7 @@ use tidegate_core::gates::{
 use tidegate_gates::watched::{Snapshot, Trace, TraceQuery};
 use tidegate_gates::{
     Change, DomainUsage, GateOperations, GateSettings, Gates, GatesError, GatesReport, Note, Noticeboard,
-    Released, Switch, Turn, Turns,
+    Order, Released, Switch, Turn, Turns,
 };
 use tidegate_store::Error;
 use tidegate_wire::gates::{
@@ -259,6 +259,10 @@ impl GateOperations for RemoteGates {
 
     async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
         Ok(self.domain(domain).await?.off)
+    }
+
+    async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
+        Ok(self.domain(domain).await?.orders)
     }
 
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {

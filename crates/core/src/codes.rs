@@ -134,7 +134,7 @@ codes! {
     JOB_NOT_FOUND = "TG3001", NotFound, "there is no such job",
         "it may have been pruned; `tidegate jobs ls` finds jobs by state, tenant, kind or text";
     PARK_NOT_FOUND = "TG3002", NotFound, "there is no such park or pause",
-        "`tidegate queues ls` shows what is paused or parked, and by whom";
+        "`tidegate parks ls` shows what is paused or parked, and by whom";
     NO_DATA = "TG3003", NotFound, "there is no data where it was looked for",
         "name the directory with --dir or TIDEGATE_DATA; `tidegate queues set NAME` starts a new one";
     ROUTE_NOT_FOUND = "TG3004", NotFound, "there is nothing at this path",

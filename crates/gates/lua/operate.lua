@@ -116,7 +116,10 @@ operation('operate', function()
     end
     for i = 1, #gone do command('DEL', gone[i]) end
     local counts = {#found, H[7], H[8], H[9]}
-    put(P, partition_text({H[1], H[2], H[3], 0, 0, 0, 0, 0, 0, H[10], 0, {}}))
+    local before = H
+    -- As a partition that is made, with what stands for it.
+    open(false)
+    put(P, partition_text({before[1], before[2], before[3], 0, 0, 0, 0, 0, 0, before[10], 0, {}, H[13]}))
     return counts
   end
 
@@ -226,12 +229,12 @@ operation('operate', function()
       local one = #rule.parts == 0
       if one then scope(gate.s, '').dirty = true end
       local all = not args[7] and not one
-      if all then
+      if not args[7] then
         local orders, some = {}, false
         for id, till in pairs(H[13] or {}) do
           if id ~= gate.id and till > t then orders[id], some = till, true end
         end
-        if lasts then orders[gate.id], some = t + lasts, true end
+        if lasts and all then orders[gate.id], some = t + lasts, true end
         H[13] = some and orders or nil
       end
       local found = one and {scope(gate.s, '')} or known_scopes(0, gate.s)

@@ -14,7 +14,8 @@
 --   P:k                        ZSET  when it was made -> scope key, of those with a string of their own
 --   P:p:<holder>               a place;  P:q  ZSET  end -> holder
 -- args[1]  name of the set of gates. If anything is unusual, with semicolons between: the name; when all state was lost (-1: never);
--- a digit per gate, 1: switched off (empty: none is); now in microseconds (empty: the server's clock)
+-- a digit per gate, 1: switched off (empty: none is); number:until of breakers that are open for all keys by order, with commas between; now
+-- in microseconds (empty: the server's clock)
 -- args[2]  the caller's channel
 --
 -- Every number is a whole one below 2^53. `..` and tostring would cut times to 14 digits: `text` does not, nor do arguments of
@@ -197,7 +198,7 @@ local function begin(keys, arguments)
   P, args = keys[1], arguments
   C, OFF, LOST, clock = sets[args[1]], false, -1, nil
   if not C then
-    local name, lost, off, now = string.match(args[1], '^(%x+);(%-?%d+);(%d*);(%d*)$')
+    local name, lost, off, _, now = string.match(args[1], '^(%x+);(%-?%d+);(%d*);([%d:,]*);(%d*)$')
     C = name and sets[name]
     if not C then return false end
     OFF, LOST, clock = off ~= '' and off, tonumber(lost), tonumber(now)
@@ -258,6 +259,11 @@ local function open(raw)
     H = partition_of(raw)
   else
     H = {0, 0, 0, 0, 0, 0, 0, 0, 0, LOST, 0, {}}
+    -- What an operator has ordered for all keys holds for those of a partition that is made, too.
+    for i, till in string.gmatch(string.match(args[1], ';(%d+:[%d:,]+);%d*$') or '', '(%d+):(%d+)') do
+      H[13] = H[13] or {}
+      H[13][C.gates[tonumber(i)].id] = tonumber(till)
+    end
   end
   t, offset = now + H[2], H[2]
   if t < H[1] then

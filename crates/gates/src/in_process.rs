@@ -18,7 +18,7 @@ use tidegate_core::gates::{
     Partition, Permit, Renewal, Settled, Start, Target,
 };
 
-use crate::operations::{Change, Switch};
+use crate::operations::{Change, Order, Switch};
 use crate::watched::Snapshot;
 use crate::{Gates, GatesError, Turn, Turns};
 
@@ -63,6 +63,7 @@ struct Shard {
 #[derive(Debug, Default)]
 struct Records {
     switches: BTreeMap<String, Switch>,
+    orders: BTreeMap<String, Order>,
     changes: VecDeque<Change>,
 }
 
@@ -342,6 +343,8 @@ impl Domain {
         // Gates that are gone take their switches with them.
         records.switches.retain(|name, _| set.set().gates.iter().any(|g| g.name == *name));
         set.disable(records.switches.keys().map(String::as_str));
+        records.orders.retain(|name, _| set.is_breaker(name));
+        set.order(records.orders.values().map(|o| (o.gate.as_str(), o.until)));
         if set.split() != self.split {
             if !self.is_idle() {
                 return Err(GatesError::InUse { domain: name.into() });

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use tidegate_core::codes;
 use tidegate_core::gates::{
     BreakerOrder, GateSet, Holder, HolderView, Micros, PartitionView, ScopeView, WaiterView,
 };
@@ -26,6 +27,27 @@ pub struct Switch {
     pub at: Micros,
     /// By whom, and why.
     pub note: Note,
+}
+
+/// A breaker that an operator has opened for all keys, also for those that come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// The gate.
+    pub gate: String,
+    /// Until when.
+    pub until: Micros,
+    /// Since when.
+    pub at: Micros,
+    /// By whom, and why.
+    pub note: Note,
+}
+
+impl Order {
+    /// What an order to all keys leaves standing, if anything.
+    pub(crate) fn of(gate: &str, order: BreakerOrder, at: Micros, note: &Note) -> Option<Self> {
+        let BreakerOrder::Trip { lasts } = order else { return None };
+        Some(Self { gate: gate.into(), until: at.saturating_add(lasts), at, note: note.clone() })
+    }
 }
 
 /// One change that an operator made; the newest are kept.
@@ -64,6 +86,35 @@ pub struct DomainUsage {
 /// Whether an order to breakers did something: one for all keys holds for those that come, too.
 pub(crate) fn has_effect(changed: u32, key: Option<&str>) -> bool {
     changed > 0 || key.is_none()
+}
+
+/// How an order to breakers is recorded.
+pub(crate) fn order_text(gate: &str, key: Option<&str>, order: BreakerOrder) -> String {
+    let of = key.map_or(String::new(), |key| format!(" for {key}"));
+    match order {
+        BreakerOrder::Reset => format!("reset {gate}{of}"),
+        BreakerOrder::Trip { lasts } => format!("trip {gate}{of} for {} s", lasts / 1_000_000),
+    }
+}
+
+/// One key cannot be reset while all are ordered to be open.
+pub(crate) fn refuse_under(
+    order: Option<&Order>,
+    key: Option<&str>,
+    asked: BreakerOrder,
+    now: Micros,
+) -> Result<(), GatesError> {
+    match (order.filter(|o| o.until > now), key, asked) {
+        (Some(order), Some(_), BreakerOrder::Reset) => {
+            let Order { gate, note, .. } = order;
+            let detail = format!(
+                "{gate} is open for all keys, by {}: {}; reset it for all of them",
+                note.who, note.why
+            );
+            Err(GatesError::Refused { code: codes::INVALID_REQUEST, detail })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The operations. What changes nothing is not recorded.
@@ -105,7 +156,7 @@ pub trait GateOperations: Send + Sync {
         note: Note,
     ) -> Result<bool, GatesError>;
 
-    /// Resets or trips a breaker, of one key or of all that have state. How many.
+    /// Resets or trips a breaker, of one key that has state, or of all, also those that come. How many have state.
     async fn order_breaker(
         &self,
         now: Option<Micros>,
@@ -126,6 +177,9 @@ pub trait GateOperations: Send + Sync {
 
     /// What is switched off now. A layer that has no switches of its own asks the one below it.
     async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError>;
+
+    /// Breakers that are open for all keys by an operator's order now.
+    async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError>;
 
     /// The newest changes that operators made in a domain, the newest last.
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError>;

@@ -42,7 +42,7 @@ use tidegate_core::gates::{
 use self::link::{Asked, Link, unreachable};
 use self::plan::Plan;
 use self::scripts::Operation;
-use crate::operations::Switch;
+use crate::operations::{Order, Switch};
 use crate::{Gates, GatesError, Turn, Turns};
 
 /// How often an operation is tried where every try found a new connection.
@@ -94,19 +94,33 @@ struct Inner {
 struct Domain {
     name: Box<str>,
     plan: Arc<Plan>,
-    off: BTreeMap<String, Switch>,
+    said: Said,
     /// When all of its state was lost, if it was.
     lost: Option<Micros>,
     /// Number of the connection on which its marker was seen last.
     checked: AtomicUsize,
-    /// When state was lost and which gates are switched off, for the functions; none if that is as usual.
+    /// When state was lost, which gates are switched off and which breakers are open by order, for the functions; none if that is as usual.
     circumstances: Option<String>,
+    /// The same without orders, and when the last of them is over.
+    afterwards: (Micros, Option<String>),
+}
+
+/// What operators have said about a domain, by gate.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Said {
+    off: BTreeMap<String, Switch>,
+    orders: BTreeMap<String, Order>,
 }
 
 impl Domain {
-    fn new(name: &str, plan: Arc<Plan>, off: BTreeMap<String, Switch>, lost: Option<Micros>) -> Self {
-        let circumstances = plan::circumstances(plan.compiled.set(), &|gate| off.contains_key(gate), lost);
-        Self { name: name.into(), plan, off, lost, checked: AtomicUsize::new(0), circumstances }
+    fn new(name: &str, plan: Arc<Plan>, said: Said, lost: Option<Micros>) -> Self {
+        let set = plan.compiled.set();
+        let off = |gate: &str| said.off.contains_key(gate);
+        let until = |gate: &str| said.orders.get(gate).map(|order| order.until);
+        let circumstances = plan::circumstances(set, &off, &until, lost);
+        let last = said.orders.values().map(|order| order.until).max().unwrap_or(Micros::MAX);
+        let afterwards = (last, plan::circumstances(set, &off, &|_| None, lost));
+        Self { name: name.into(), plan, said, lost, checked: AtomicUsize::new(0), circumstances, afterwards }
     }
 
     fn set(&self) -> &GateSet {
@@ -114,12 +128,13 @@ impl Domain {
     }
 
     /// How the functions are told which set to use, and what is unusual.
-    fn set_at(&self, now: Option<Micros>) -> Cow<'_, str> {
-        let name = &self.plan.name;
-        if now.is_none() && self.circumstances.is_none() {
+    fn set_at(&self, now: Option<Micros>, clock: Micros) -> Cow<'_, str> {
+        let (name, (end, afterwards)) = (&self.plan.name, &self.afterwards);
+        let circumstances = if now.unwrap_or(clock) < *end { &self.circumstances } else { afterwards };
+        if now.is_none() && circumstances.is_none() {
             return Cow::Borrowed(name);
         }
-        let circumstances = self.circumstances.as_deref().unwrap_or("-1;");
+        let circumstances = circumstances.as_deref().unwrap_or("-1;;");
         let now = now.map(|n| n.to_string()).unwrap_or_default();
         Cow::Owned(format!("{name};{circumstances};{now}"))
     }
@@ -308,7 +323,7 @@ impl Inner {
         let mut domain = domain.clone();
         for _ in 0..ATTEMPTS {
             let mut all: Vec<&[u8]> = Vec::with_capacity(arguments.len() + 2);
-            let set = domain.set_at(now);
+            let set = domain.set_at(now, self.clock());
             all.extend([set.as_bytes(), self.channel.as_bytes()]);
             all.extend(arguments);
             let checked = domain.checked.load(Ordering::Acquire);
@@ -363,8 +378,8 @@ impl Inner {
                 return Err(GatesError::InUse { domain: name.into() });
             }
         }
-        let off = self.switches_of(name, &plan).await?;
-        let new = self.replace(Domain::new(name, plan, off, before.as_ref().and_then(|d| d.lost)));
+        let said = self.said_of(name, &plan).await?;
+        let new = self.replace(Domain::new(name, plan, said, before.as_ref().and_then(|d| d.lost)));
         self.check_marker(&new, before.is_none()).await.map(drop)
     }
 }

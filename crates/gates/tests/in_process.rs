@@ -1,6 +1,9 @@
 //! The in-process backend: waiting tasks, operators, and histories compared with a copy of itself that is written and read
 //! before every step.
 
+#[path = "support/orders.rs"]
+mod orders;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -226,6 +229,12 @@ async fn operators_levers_work_and_are_recorded() {
         what,
         ["force_release n-1", "trip breaker for 60 s", "disable all gates", "enable slots", "clear"]
     );
+}
+
+#[tokio::test]
+async fn orders_to_all_keys_hold_for_those_that_come() {
+    let gates = InProcess::new();
+    orders::hold_for_keys_that_come(&gates, &gates).await;
 }
 
 #[tokio::test]

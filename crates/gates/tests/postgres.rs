@@ -1,6 +1,8 @@
 //! The Postgres backend on a real server: the same replies as in process, from one backend and from two, and what a
 //! database adds: lost connections, lost tables, other processes.
 
+#[path = "support/orders.rs"]
+mod orders;
 mod postgres_support;
 
 use std::sync::Arc;
@@ -296,7 +298,10 @@ async fn a_domain_that_nobody_has_used_starts_full_and_a_lost_one_without_credit
     assert!(empty(other.admit(None, &call(4)).await.unwrap()));
     // Everything is gone, and made again by who knows it.
     db.run("DROP TABLE tidegate.gate_domains, tidegate.gate_sets, tidegate.gate_partitions").await;
-    db.run("DROP TABLE tidegate.gate_switches, tidegate.gate_changes, tidegate.gate_seen").await;
+    db.run(
+        "DROP TABLE tidegate.gate_switches, tidegate.gate_changes, tidegate.gate_seen, tidegate.gate_orders",
+    )
+    .await;
     assert!(empty(gates.admit(None, &call(5)).await.unwrap()));
     gates.configure("fresh", smooth(2)).await.unwrap();
     let to = Arc::new(Target::new("fresh").unwrap());
@@ -397,6 +402,14 @@ async fn new_settings_and_switches_hold_for_every_process_at_once() {
     );
     let what: Vec<String> = two.changes("d").await.unwrap().into_iter().map(|c| c.what).collect();
     assert_eq!(what, ["disable all gates", "enable slots"]);
+    db.end().await;
+}
+
+#[tokio::test]
+async fn orders_to_all_keys_hold_for_those_that_come() {
+    let db = Fixture::new().await;
+    let (one, two) = (db.connect(PgGatesOptions::new()).await, db.connect(PgGatesOptions::new()).await);
+    orders::hold_for_keys_that_come(&one, &two).await;
     db.end().await;
 }
 

@@ -1,5 +1,8 @@
 //! The Redis backend against the specification, reply by reply.
 
+#[path = "support/orders.rs"]
+mod orders;
+
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -342,6 +345,12 @@ async fn settlements_name_the_line_as_it_is_now_and_tell_every_process_of_its_ow
     assert_eq!(one.cancel_wait(None, &target("d"), &Holder::number(103)).await.unwrap().gone, 1);
     let woken = two.settle(None, &held[6], &Outcome::of(End::Ok)).await.unwrap().woken;
     assert_eq!(woken, [101, 102, 104, 105].map(Holder::number));
+}
+
+#[tokio::test]
+async fn orders_to_all_keys_hold_for_those_that_come() {
+    let (one, two) = (connected("orders").await, connected("orders").await);
+    orders::hold_for_keys_that_come(&one, &two).await;
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use tidegate_core::gates::{
 };
 use tidegate_core::ids::ConnectorName;
 use tidegate_gates::watched::Trace;
-use tidegate_gates::{Change, DomainUsage, GateSettings, GatesReport, Note, Released, Switch};
+use tidegate_gates::{Change, DomainUsage, GateSettings, GatesReport, Note, Order, Released, Switch};
 
 use crate::Problem;
 
@@ -260,6 +260,10 @@ pub struct DomainReply {
     /// Gates that are switched off, since when, by whom and why.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Object>))]
     pub off: Vec<Switch>,
+    /// Breakers that are open for all keys by order, until when, by whom and why.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<Object>))]
+    pub orders: Vec<Order>,
     /// What operators changed, the newest last.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Object>))]
     pub changes: Vec<Change>,

@@ -193,15 +193,12 @@ pub(crate) fn check_file(path: &Path) -> Result<usize> {
 /// A store's URL without its password.
 pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let (main, tail) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
     // Up to the last @: a password may hold anything, even unescaped.
-    let main = match main.rsplit_once('@') {
-        Some((user, host)) => {
-            let user = user.split_once(':').map_or(user.to_owned(), |(name, _)| format!("{name}:•••"));
-            format!("{user}@{host}")
-        }
-        None => main.to_owned(),
+    let (user, rest) = match rest.rsplit_once('@') {
+        Some((user, rest)) => (format!("{}@", without_secret(scheme, user)), rest),
+        None => (String::new(), rest),
     };
+    let (main, tail) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
     // libpq also takes the password as a parameter, and so do sockets of Redis.
     let tail =
         ["password=", "pass="].iter().fold(tail.to_owned(), |tail, name| match tail.split_once(name) {
@@ -211,7 +208,20 @@ pub(crate) fn without_password(url: &str) -> String {
             }
             None => tail,
         });
-    format!("{scheme}://{main}{tail}")
+    format!("{scheme}://{user}{main}{tail}")
+}
+
+/// What stands before the last @ of an address, as it may be shown.
+fn without_secret(scheme: &str, user: &str) -> String {
+    let (name, password) =
+        user.split_once(':').map_or((user, None), |(name, password)| (name, Some(password)));
+    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "._-+%".contains(c));
+    match password {
+        Some(_) if plain => format!("{name}:•••"),
+        // For Redis many write a password where the name belongs.
+        None if plain && !scheme.starts_with("redis") => name.to_owned(),
+        _ => "•••".into(),
+    }
 }
 
 impl Value {
@@ -275,6 +285,10 @@ mod tests {
             ("postgres://me:s3cret@db/jobs?a=b", "postgres://me:•••@db/jobs?a=b"),
             ("postgres://db/jobs?password=s3cret&x=1", "postgres://db/jobs?password=•••&x=1"),
             ("postgres://me:p@s/s@db/jobs", "postgres://me:•••@db/jobs"),
+            ("postgres://me:s3#cr?et@db/jobs", "postgres://me:•••@db/jobs"),
+            ("postgres://db/jobs?password=s3c@ret", "postgres://•••@ret"),
+            ("postgres://me@db/jobs", "postgres://me@db/jobs"),
+            ("redis://s3cret@cache:6379/1", "redis://•••@cache:6379/1"),
             (
                 "redis+unix:///run/redis.sock?db=1&pass=s3cret&user=me",
                 "redis+unix:///run/redis.sock?db=1&pass=•••&user=me",

@@ -95,17 +95,18 @@ fn a_worker_asks_the_gates_of_its_server_and_operators_see_and_steer_them() {
     let trip = ["gates", "breaker", "trip", "shopify", "health", "--for", "1m", "--yes", "--reason", "down"];
     server.run(&place, &trip).ok();
     let table = server.run(&place, &["gates", "ls"]).ok().out;
-    assert!(table.contains("health open"), "{table}");
+    assert!(table.contains("health open for all") && table.contains("left, by"), "{table}");
     let ls = server.run(&place, &["gates", "ls", "--json"]).ok().json();
-    assert_eq!(
-        ls["domains"][0]["tripped"],
-        serde_json::json!([{"gate": "health", "key": "", "state": "open"}])
-    );
-    let doctor = server.run(&place, &["doctor"]).ok().out;
-    assert!(
-        doctor.contains("shopify: health open") && doctor.contains("docs/runbooks/breaker.md"),
-        "{doctor}"
-    );
+    let order = &ls["domains"][0]["orders"][0];
+    assert_eq!((&order["gate"], &order["reason"]), (&"health".into(), &"down".into()), "{ls}");
+    let doctor = server.run(&place, &["doctor"]).ok().out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let says = doctor.contains("shopify: health open for all") && doctor.contains("docs/runbooks/breaker.md");
+    assert!(says, "{doctor}");
+    let shown = server.run(&place, &["gates", "show", "shopify"]).ok().out;
+    assert!(shown.contains("health open for all"), "{shown}");
+    let one = ["gates", "breaker", "reset", "shopify", "health", "--only", "(all)", "--reason", "x"];
+    let one = server.run(&place, &one);
+    assert!(one.code == 2 && one.err.contains("reset it for all of them"), "{}", one.err);
     let breach = server.run(&place, &["slo"]);
     assert_eq!(breach.code, 4, "{}", breach.out);
     assert!(
@@ -118,6 +119,8 @@ fn a_worker_asks_the_gates_of_its_server_and_operators_see_and_steer_them() {
         ("gates breaker trip shopify slots --yes --reason x", "gate slots of shopify is no breaker"),
         ("gates breaker reset shopify slots --reason x", "its breakers: health"),
         ("gates breaker trip shopify helth --yes --reason x", "did you mean health?"),
+        ("gates breaker trip shopify health --only acme --yes --reason x", "has no key \"acme\" with state"),
+        ("gates promote job_x --domain shopify --reason x", "does not wait in shopify"),
         ("gates metrics shopfy", "did you mean shopify?"),
         ("gates show shopfy", "did you mean shopify?"),
         ("gates disable shopify slot --yes --reason x", "did you mean slots?"),

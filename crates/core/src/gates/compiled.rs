@@ -36,6 +36,8 @@ pub struct Compiled {
     pub(super) recovery: Micros,
     /// Gates that an operator has switched off, a bit each.
     pub(super) disabled: u32,
+    /// Breakers that an operator has opened for all keys, and until when: for partitions that are made.
+    pub(super) orders: Vec<(Arc<str>, Micros)>,
     /// Named where no gate is to blame.
     pub(super) line_name: Arc<str>,
 }
@@ -209,6 +211,7 @@ impl Compiled {
             quarantine: set.quarantine.0,
             use_by: set.use_by.0,
             disabled: 0,
+            orders: Vec::new(),
             line_name: Arc::from("line"),
             set,
         })
@@ -230,6 +233,17 @@ impl Compiled {
             }
         }
         unknown
+    }
+
+    /// The same with these breakers open until then in every partition that is made.
+    pub fn order<'a>(&mut self, orders: impl IntoIterator<Item = (&'a str, Micros)>) {
+        let known = orders.into_iter().filter(|(name, _)| self.is_breaker(name));
+        self.orders = known.map(|(name, until)| (Arc::from(name), until)).collect();
+    }
+
+    /// Whether this is the name of a breaker.
+    pub fn is_breaker(&self, name: &str) -> bool {
+        self.gates.iter().any(|g| *g.name == *name && matches!(g.rule(""), Rule::Breaker(_)))
     }
 
     /// The key of the partition that this target belongs to; empty if the domain is one.

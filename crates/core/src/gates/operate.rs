@@ -297,9 +297,9 @@ impl Partition {
             self.make(set, rule.scope, "", t);
         }
         let all = key.is_none() && set.scopes[rule.scope].mask != 0;
-        if all && matches!(rule.rule(""), Rule::Breaker(_)) {
+        if key.is_none() && matches!(rule.rule(""), Rule::Breaker(_)) {
             self.orders.retain(|(name, until)| *name != rule.name && *until > t);
-            if let BreakerOrder::Trip { lasts } = order {
+            if let (BreakerOrder::Trip { lasts }, true) = (order, all) {
                 self.orders.push((rule.name.clone(), t + lasts));
             }
         }

@@ -124,7 +124,7 @@ impl Partition {
             scopes: Slab::default(),
             leases: Slab::default(),
             places: Slab::default(),
-            orders: Vec::new(),
+            orders: set.orders.clone(),
             sweep: 0,
             made: 0,
             index: Index::default(),

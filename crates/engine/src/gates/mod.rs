@@ -25,7 +25,7 @@ pub use tidegate_core::gates::{
 pub use tidegate_gates::watched::{self, Watched};
 pub use tidegate_gates::{
     Backend, Change, DomainReport, DomainUsage, Footprint, GateOperations, GateSettings, Gates, GatesError,
-    GatesReport, InProcess, Live, Note, Noticeboard, Released, Switch, connect, connect_to_operate,
+    GatesReport, InProcess, Live, Note, Noticeboard, Order, Released, Switch, connect, connect_to_operate,
 };
 #[cfg(feature = "postgres")]
 pub use tidegate_gates::{PgGates, PgGatesOptions};

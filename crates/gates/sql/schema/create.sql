@@ -87,3 +87,14 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tidegate.gate_seen (
     -- JSON, at most 64 kB.
     snapshot text NOT NULL
 );
+
+-- Breakers that an operator has opened for all keys, also for those that come.
+CREATE TABLE IF NOT EXISTS tidegate.gate_orders (
+    domain text NOT NULL,
+    gate   text NOT NULL,
+    until  bigint NOT NULL,
+    at     bigint NOT NULL,
+    who    text NOT NULL,
+    why    text NOT NULL,
+    PRIMARY KEY (domain, gate)
+);

@@ -1,3 +1,3 @@
--- Whether the tables are there; they are made together. $1: name of the last one, with its schema, quoted.
+-- Whether the tables are there. Those of a version are made together. $1: names of the last of each, with their schema, quoted.
 -- One boolean.
-SELECT to_regclass($1) IS NOT NULL
+SELECT bool_and(to_regclass(name) IS NOT NULL) FROM unnest($1::text[]) AS name

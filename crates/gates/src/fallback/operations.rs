@@ -8,7 +8,7 @@ use tidegate_core::gates::{BreakerOrder, GateSet, Holder, HolderView, Micros, Sc
 
 use super::books::{Domain, Model};
 use super::{Fallback, Inner, PRESENCE, lock};
-use crate::operations::{Change, DomainUsage, Note, Released, Switch};
+use crate::operations::{Change, DomainUsage, Note, Order, Released, Switch};
 use crate::watched::Snapshot;
 use crate::{Footprint, GateOperations, Gates, GatesError, Noticeboard};
 
@@ -114,6 +114,13 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
         match self.inner.alone(domain)? {
             Some(model) => model.gates.switches(domain).await,
             None => self.inner.ask(self.inner.backend.switches(domain)).await,
+        }
+    }
+
+    async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
+        match self.inner.alone(domain)? {
+            Some(model) => model.gates.orders(domain).await,
+            None => self.inner.ask(self.inner.backend.orders(domain)).await,
         }
     }
 

@@ -194,6 +194,10 @@ pub fn sets() -> Vec<GateSet> {
             per("slots", slots(6), &[Part::Account]),
         ]),
         GateSet::of(vec![
+            per("breaker", breaker(None), &[Part::Account]),
+            per("slots", slots(3), &[Part::Account]),
+        ]),
+        GateSet::of(vec![
             Gate::new("slots", Kind::Slots(Slots { adaptive, ..Slots::of(4) })),
             per("quota", Kind::Quota(quota.clone()), &[Part::Tenant]),
         ]),

@@ -6,7 +6,9 @@ use tidegate_core::gates::{
 };
 
 use super::{CHANGES_KEPT, InProcess, Records, lock, unknown};
-use crate::operations::{Change, DomainUsage, GateOperations, Note, Released, Switch, has_effect};
+use crate::operations::{
+    Change, DomainUsage, GateOperations, Note, Order, Released, Switch, has_effect, order_text, refuse_under,
+};
 use crate::{Gates, GatesError};
 
 /// Memory of one key, lease and place: estimates from the sizes of the structures and their index entries, not measured.
@@ -70,6 +72,28 @@ impl InProcess {
             lock(shard).set.disable(off.iter().map(|s| s.gate.as_str()));
         }
         Ok(off)
+    }
+
+    /// Keeps an order to all keys of a breaker for partitions that are made.
+    fn stand(&self, domain: &str, gate: &str, order: Option<Order>, now: Micros) -> Result<(), GatesError> {
+        let standing: Vec<Order> = self.records(domain, |records| {
+            records.orders.retain(|name, order| *name != gate && order.until > now);
+            records.orders.extend(order.map(|order| (gate.to_owned(), order)));
+            records.orders.values().cloned().collect()
+        })?;
+        let domains = self.read();
+        let known = domains.get(&DomainName::new(domain)).ok_or_else(|| unknown(domain))?;
+        for shard in &known.shards {
+            lock(shard).set.order(standing.iter().map(|o| (o.gate.as_str(), o.until)));
+        }
+        Ok(())
+    }
+
+    /// Whether a gate is a breaker.
+    fn is_breaker(&self, domain: &str, gate: &str) -> bool {
+        let domains = self.read();
+        let known = domains.get(&DomainName::new(domain));
+        known.is_some_and(|known| lock(&known.shards[0]).set.is_breaker(gate))
     }
 }
 
@@ -154,14 +178,15 @@ impl GateOperations for InProcess {
     ) -> Result<u32, GatesError> {
         self.knows(domain, gate)?;
         let now = now.unwrap_or_else(|| self.clock());
+        let standing = self.records(domain, |records| records.orders.get(gate).cloned())?;
+        refuse_under(standing.as_ref(), key, order, now)?;
+        if key.is_none() && self.is_breaker(domain, gate) {
+            self.stand(domain, gate, Order::of(gate, order, now, &note), now)?;
+        }
         let mut changed = 0;
         self.each(domain, |set, state| changed += state.order_breaker(set, now, gate, key, order))?;
-        let what = match order {
-            BreakerOrder::Reset => format!("reset {gate}"),
-            BreakerOrder::Trip { lasts } => format!("trip {gate} for {} s", lasts / 1_000_000),
-        };
         if has_effect(changed, key) {
-            self.record(domain, what, note)?;
+            self.record(domain, order_text(gate, key, order), note)?;
         }
         Ok(changed)
     }
@@ -200,6 +225,11 @@ impl GateOperations for InProcess {
 
     async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
         self.records(domain, |records| records.switches.values().cloned().collect())
+    }
+
+    async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
+        let now = self.clock();
+        self.records(domain, |records| records.orders.values().filter(|o| o.until > now).cloned().collect())
     }
 
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {

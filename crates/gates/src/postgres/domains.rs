@@ -95,6 +95,8 @@ impl Domains {
         let mut set = compile(column(&row, 2)?)?;
         let off: Vec<String> = column(&row, 3)?;
         set.disable(off.iter().map(String::as_str));
+        let (ordered, until): (Vec<String>, Vec<Micros>) = (column(&row, 4)?, column(&row, 5)?);
+        set.order(ordered.iter().map(String::as_str).zip(until));
         Ok(Some(self.put(domain, Known { version: column(&row, 0)?, layout: column(&row, 1)?, set })))
     }
 
@@ -133,6 +135,7 @@ impl Domains {
             link.execute(sql::DOMAINS_CONFIGURE, &[&domain, &text, &moves]).await?;
             let names: Vec<&str> = new.set().gates.iter().map(|g| g.name.as_str()).collect();
             link.execute(sql::SWITCHES_RETAIN, &[&domain, &names]).await?;
+            link.execute(sql::ORDERS_RETAIN, &[&domain, &names]).await?;
         }
         link.commit().await?;
         self.load(link, domain).await?.map(|_| ()).ok_or_else(|| unknown(domain))

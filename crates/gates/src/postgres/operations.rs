@@ -12,7 +12,9 @@ use super::link::Link;
 use super::statements as sql;
 use super::{PAGE, PgGates, state};
 use crate::GatesError;
-use crate::operations::{Change, DomainUsage, GateOperations, Note, Released, Switch, has_effect};
+use crate::operations::{
+    Change, DomainUsage, GateOperations, Note, Order, Released, Switch, has_effect, order_text, refuse_under,
+};
 
 /// Changes by operators that are kept per domain.
 const CHANGES_KEPT: i64 = 100;
@@ -54,6 +56,46 @@ impl PgGates {
     async fn record(&self, domain: &str, what: &str, note: &Note) -> Result<(), GatesError> {
         let link = self.shared.desk().await?;
         record(&link, domain, what, note).await?;
+        self.shared.give_back(link);
+        Ok(())
+    }
+
+    async fn server_clock(&self) -> Result<Micros, GatesError> {
+        let link = self.shared.desk().await?;
+        let at = column(&link.one(sql::DOMAINS_CLOCK, &[]).await?, 0)?;
+        self.shared.give_back(link);
+        Ok(at)
+    }
+
+    async fn orders_at(&self, domain: &str, now: Micros) -> Result<Vec<Order>, GatesError> {
+        let link = self.shared.desk().await?;
+        let rows = link.query(sql::ORDERS_ALL, &[&domain, &now]).await?;
+        self.shared.give_back(link);
+        let order = |row| {
+            let note = Note { who: column(row, 3)?, why: column(row, 4)? };
+            Ok(Order { gate: column(row, 0)?, until: column(row, 1)?, at: column(row, 2)?, note })
+        };
+        rows.iter().map(order).collect()
+    }
+
+    /// Keeps an order to all keys of a breaker for partitions that are made: nobody makes one by what was in force before.
+    async fn stand(
+        &self,
+        domain: &str,
+        gate: &str,
+        order: Option<Order>,
+        now: Micros,
+    ) -> Result<(), GatesError> {
+        let link = self.shared.desk().await?;
+        link.begin().await?;
+        link.opt(sql::DOMAINS_LOCK, &[&domain]).await?;
+        link.execute(sql::ORDERS_DELETE, &[&domain, &gate, &now]).await?;
+        if let Some(Order { gate, until, at, note }) = &order {
+            link.execute(sql::ORDERS_PUT, &[&domain, gate, until, at, &note.who, &note.why]).await?;
+        }
+        link.execute(sql::DOMAINS_CHANGED, &[&domain]).await?;
+        link.commit().await?;
+        self.shared.domains.load(&link, domain).await?;
         self.shared.give_back(link);
         Ok(())
     }
@@ -203,17 +245,22 @@ impl GateOperations for PgGates {
         note: Note,
     ) -> Result<u32, GatesError> {
         self.names(domain, Some(gate)).await?;
+        let at = match now {
+            Some(now) => now,
+            None => self.server_clock().await?,
+        };
+        let standing = self.orders_at(domain, at).await?;
+        refuse_under(standing.iter().find(|o| o.gate == gate), key, order, at)?;
+        if key.is_none() && self.shared.known(domain).await?.set.is_breaker(gate) {
+            self.stand(domain, gate, Order::of(gate, order, at, &note), at).await?;
+        }
         let (name, of) = (gate.to_owned(), key.map(str::to_owned));
         let tell = move |set: &_, state: &mut Partition, now| {
             With(state.order_breaker(set, now, &name, of.as_deref(), order), Vec::new())
         };
         let changed = self.each(now, domain, None, tell).await?.iter().map(|With(count, _)| count).sum();
-        let what = match order {
-            BreakerOrder::Reset => format!("reset {gate}"),
-            BreakerOrder::Trip { lasts } => format!("trip {gate} for {} s", lasts / 1_000_000),
-        };
         if has_effect(changed, key) {
-            self.record(domain, &what, &note).await?;
+            self.record(domain, &order_text(gate, key, order), &note).await?;
         }
         Ok(changed)
     }
@@ -254,6 +301,12 @@ impl GateOperations for PgGates {
             Ok(Switch { gate: column(row, 0)?, at: column(row, 1)?, note })
         };
         rows.iter().map(switch).collect()
+    }
+
+    async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
+        self.shared.known(domain).await?;
+        let now = self.server_clock().await?;
+        self.orders_at(domain, now).await
     }
 
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {

@@ -27,7 +27,7 @@ pub(super) async fn ensure(address: &Address, schema: &Schema) -> Result<(), Gat
 }
 
 async fn exists(client: &Client, schema: &Schema) -> Result<bool, GatesError> {
-    let last = format!("{}.gate_seen", schema.quoted());
-    let row = client.query_one(SCHEMA_EXISTS, &[&last]).await.map_err(unreachable)?;
+    let last = ["gate_seen", "gate_orders"].map(|table| format!("{}.{table}", schema.quoted()));
+    let row = client.query_one(SCHEMA_EXISTS, &[&last.as_slice()]).await.map_err(unreachable)?;
     row.try_get(0).map_err(unreachable)
 }

@@ -67,7 +67,7 @@ impl Inner {
         if let Some(at) = lost {
             tracing::warn!(domain = %domain.name, at, "gates: the server has no state of before, rates start without credit");
         }
-        let new = Domain::new(&domain.name, domain.plan.clone(), domain.off.clone(), lost);
+        let new = Domain::new(&domain.name, domain.plan.clone(), domain.said.clone(), lost);
         new.checked.store(made, Ordering::Release);
         Ok(self.replace(new))
     }

@@ -12,9 +12,11 @@ use tidegate_core::gates::{
 use super::link::unreachable;
 use super::plan::Plan;
 use super::scripts::Operation;
-use super::{Domain, Inner, RedisGates, flag, reply};
+use super::{Domain, Inner, RedisGates, Said, flag, reply};
 use crate::GatesError;
-use crate::operations::{Change, DomainUsage, GateOperations, Note, Released, Switch, has_effect};
+use crate::operations::{
+    Change, DomainUsage, GateOperations, Note, Order, Released, Switch, has_effect, order_text, refuse_under,
+};
 
 /// Changes by operators that are kept per domain, and how long (seconds).
 const CHANGES_KEPT: isize = 100;
@@ -45,25 +47,59 @@ impl Inner {
         self.run(Operation::Operate, domain, partition, now, &all).await
     }
 
-    /// The switches of a domain, as far as its gates still exist.
-    pub(super) async fn switches_of(
+    /// The records of one kind that a domain has, by gate, as far as its gates still exist.
+    async fn records_of<T: serde::de::DeserializeOwned>(
         &self,
         name: &str,
+        what: &str,
         plan: &Plan,
-    ) -> Result<BTreeMap<String, Switch>, GatesError> {
-        let mut ask = redis::cmd("HVALS");
-        let key = self.record_key(name, "switches");
+    ) -> Result<BTreeMap<String, T>, GatesError> {
+        let mut ask = redis::cmd("HGETALL");
+        let key = self.record_key(name, what);
         ask.arg(&key);
-        let texts: Vec<String> = read(self.link.ask(&key, &ask).await.map_err(unreachable)?)?;
-        let mut off = BTreeMap::new();
-        for text in texts {
-            let switch: Switch =
-                serde_json::from_str(&text).map_err(|e| GatesError::Corrupt(e.to_string()))?;
-            if plan.id_of(&switch.gate).is_some() {
-                off.insert(switch.gate.clone(), switch);
+        let texts: BTreeMap<String, String> = read(self.link.ask(&key, &ask).await.map_err(unreachable)?)?;
+        let known = texts.into_iter().filter(|(gate, _)| plan.id_of(gate).is_some());
+        known
+            .map(|(gate, text)| {
+                let record = serde_json::from_str(&text).map_err(|e| GatesError::Corrupt(e.to_string()))?;
+                Ok((gate, record))
+            })
+            .collect()
+    }
+
+    /// What operators have said about a domain.
+    pub(super) async fn said_of(&self, name: &str, plan: &Plan) -> Result<Said, GatesError> {
+        let off = self.records_of(name, "switches", plan).await?;
+        let mut orders: BTreeMap<String, Order> = self.records_of(name, "orders", plan).await?;
+        orders.retain(|gate, _| plan.compiled.is_breaker(gate));
+        Ok(Said { off, orders })
+    }
+
+    /// Writes or removes records of a domain, by gate, and tells every process. What is said about it now.
+    async fn say<T: serde::Serialize>(
+        &self,
+        domain: &str,
+        what: &str,
+        records: Vec<(String, Option<T>)>,
+    ) -> Result<Said, GatesError> {
+        let key = self.record_key(domain, what);
+        for (gate, record) in records {
+            let mut change = redis::cmd(if record.is_some() { "HSET" } else { "HDEL" });
+            change.arg(&key).arg(&gate);
+            if let Some(record) = &record {
+                change.arg(written(record)?);
             }
+            self.link.ask(&key, &change).await.map_err(unreachable)?;
         }
-        Ok(off)
+        let mut keep = redis::cmd("EXPIRE");
+        keep.arg(&key).arg(RECORDS_LAST);
+        self.link.ask(&key, &keep).await.map_err(unreachable)?;
+        let said = self.said_of(domain, &self.known(domain)?.plan).await?;
+        self.adopt(domain, said.clone())?;
+        let mut tell = redis::cmd("PUBLISH");
+        tell.arg(self.changes_channel()).arg(domain);
+        self.link.ask(&key, &tell).await.map_err(unreachable)?;
+        Ok(said)
     }
 
     /// Reads the switches of all domains again.
@@ -72,18 +108,18 @@ impl Inner {
             self.domains.read().unwrap_or_else(std::sync::PoisonError::into_inner).keys().cloned().collect();
         for name in names {
             let domain = self.known(&name)?;
-            let off = self.switches_of(&name, &domain.plan).await?;
-            self.adopt(&name, off)?;
+            let said = self.said_of(&name, &domain.plan).await?;
+            self.adopt(&name, said)?;
         }
         Ok(())
     }
 
-    fn adopt(&self, name: &str, off: BTreeMap<String, Switch>) -> Result<(), GatesError> {
+    fn adopt(&self, name: &str, said: Said) -> Result<(), GatesError> {
         let domain = self.known(name)?;
-        if domain.off == off {
+        if domain.said == said {
             return Ok(());
         }
-        let new = Domain::new(name, domain.plan.clone(), off, domain.lost);
+        let new = Domain::new(name, domain.plan.clone(), said, domain.lost);
         new.checked.store(
             domain.checked.load(std::sync::atomic::Ordering::Acquire),
             std::sync::atomic::Ordering::Release,
@@ -244,11 +280,19 @@ impl GateOperations for RedisGates {
         let known = inner.known(domain)?;
         let id = known.plan.id_of(gate).map(|id| id.to_string());
         let id = id.ok_or_else(|| GatesError::UnknownGate { domain: domain.into(), gate: gate.into() })?;
-        let (lasts, what) = match order {
-            BreakerOrder::Reset => (String::new(), format!("reset {gate}")),
-            BreakerOrder::Trip { lasts } => {
-                (lasts.to_string(), format!("trip {gate} for {} s", lasts / 1_000_000))
-            }
+        let at = now.unwrap_or_else(|| inner.clock());
+        let said = inner.said_of(domain, &known.plan).await?;
+        refuse_under(said.orders.get(gate), key, order, at)?;
+        if key.is_none() && known.plan.compiled.is_breaker(gate) {
+            // Before it is told to the partitions that are there: those that are made meanwhile have it from the start.
+            let over = said.orders.into_values().filter(|o| o.until <= at && o.gate != gate);
+            let mut orders: Vec<(String, Option<Order>)> = over.map(|o| (o.gate, None)).collect();
+            orders.push((gate.to_owned(), Order::of(gate, order, at, &note)));
+            inner.say(domain, "orders", orders).await?;
+        }
+        let lasts = match order {
+            BreakerOrder::Reset => String::new(),
+            BreakerOrder::Trip { lasts } => lasts.to_string(),
         };
         let mut arguments: Vec<&[u8]> = vec![id.as_bytes(), lasts.as_bytes()];
         arguments.extend(key.map(str::as_bytes));
@@ -258,7 +302,7 @@ impl GateOperations for RedisGates {
                 reply::count(inner.operate(&known, (&partition, &name), now, "breaker", &arguments).await?)?;
         }
         if has_effect(changed, key) {
-            inner.record(domain, what, note).await?;
+            inner.record(domain, order_text(gate, key, order), note).await?;
         }
         Ok(changed)
     }
@@ -279,29 +323,23 @@ impl GateOperations for RedisGates {
         let names: Vec<String> = all.filter(|name| gate.is_none_or(|g| g == name)).collect();
         let verb = if off { "disable" } else { "enable" };
         inner.record(domain, format!("{verb} {}", gate.unwrap_or("all gates")), note.clone()).await?;
-        let (key, at) = (inner.record_key(domain, "switches"), inner.clock());
-        for gate in names {
-            let mut change = redis::cmd(if off { "HSET" } else { "HDEL" });
-            change.arg(&key).arg(&gate);
-            if off {
-                change.arg(written(&Switch { gate, at, note: note.clone() })?);
-            }
-            inner.link.ask(&key, &change).await.map_err(unreachable)?;
-        }
-        let mut keep = redis::cmd("EXPIRE");
-        keep.arg(&key).arg(RECORDS_LAST);
-        inner.link.ask(&key, &keep).await.map_err(unreachable)?;
-        let now_off = inner.switches_of(domain, &known.plan).await?;
-        inner.adopt(domain, now_off.clone())?;
-        let mut tell = redis::cmd("PUBLISH");
-        tell.arg(inner.changes_channel()).arg(domain);
-        inner.link.ask(&key, &tell).await.map_err(unreachable)?;
-        Ok(now_off.into_values().collect())
+        let at = inner.clock();
+        let switches = names.into_iter().map(|gate| {
+            let switch = Switch { gate: gate.clone(), at, note: note.clone() };
+            (gate, off.then_some(switch))
+        });
+        Ok(inner.say(domain, "switches", switches.collect()).await?.off.into_values().collect())
     }
 
     async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
         let known = self.inner.known(domain)?;
-        Ok(self.inner.switches_of(domain, &known.plan).await?.into_values().collect())
+        Ok(self.inner.said_of(domain, &known.plan).await?.off.into_values().collect())
+    }
+
+    async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
+        let (known, now) = (self.inner.known(domain)?, self.inner.clock());
+        let orders = self.inner.said_of(domain, &known.plan).await?.orders;
+        Ok(orders.into_values().filter(|order| order.until > now).collect())
     }
 
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {

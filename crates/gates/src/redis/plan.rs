@@ -123,21 +123,26 @@ impl Plan {
     }
 }
 
-/// What goes with every call if it is unusual: when all state was lost (-1: never), and which gates are switched off.
+/// What goes with every call if it is unusual: when all state was lost (-1: never), which gates are switched off, and which breakers
+/// are open for all keys until when, by their numbers.
 pub(super) fn circumstances(
     set: &GateSet,
     off: &dyn Fn(&str) -> bool,
+    until: &dyn Fn(&str) -> Option<Micros>,
     lost: Option<Micros>,
 ) -> Option<String> {
     let any = set.gates.iter().any(|g| off(&g.name));
-    if !any && lost.is_none() {
+    let numbered = set.gates.iter().enumerate();
+    let orders: Vec<String> =
+        numbered.filter_map(|(i, g)| Some(format!("{}:{}", i + 1, until(&g.name)?))).collect();
+    if !any && orders.is_empty() && lost.is_none() {
         return None;
     }
     let mut text = format!("{};", lost.unwrap_or(-1));
     if any {
         text.extend(set.gates.iter().map(|g| if off(&g.name) { '1' } else { '0' }));
     }
-    Some(text)
+    Some(format!("{text};{}", orders.join(",")))
 }
 
 fn place(scopes: &mut Vec<Scope>, gate: &Gate) -> usize {

@@ -12,7 +12,7 @@ use tidegate_core::gates::{
 };
 use tidegate_gates::{
     BackendState, Change, DomainUsage, Fallback, FallbackOptions, GateOperations, Gates, GatesError,
-    InProcess, Note, Released, Switch, Turn,
+    InProcess, Note, Order, Released, Switch, Turn,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -204,6 +204,9 @@ impl GateOperations for Shaky {
         n: Note,
     ) -> Result<Vec<Switch>, GatesError> {
         self.reached().await?.switch(d, gate, off, n).await
+    }
+    async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
+        self.reached().await?.orders(domain).await
     }
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
         self.reached().await?.changes(domain).await

@@ -9,8 +9,8 @@ use tidegate_core::gates::{
     ScopeView, Settled, Target, WaiterView,
 };
 use tidegate_gates::{
-    Change, DomainUsage, GateOperations, Gates, GatesError, Note, PgGates, PgGatesOptions, Released, Switch,
-    Turn,
+    Change, DomainUsage, GateOperations, Gates, GatesError, Note, Order, PgGates, PgGatesOptions, Released,
+    Switch, Turn,
 };
 use tidegate_testbed::postgres;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -290,6 +290,9 @@ impl GateOperations for Alternating {
     }
     async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
         self.next().switches(domain).await
+    }
+    async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
+        self.next().orders(domain).await
     }
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
         self.next().changes(domain).await

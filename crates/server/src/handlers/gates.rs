@@ -139,8 +139,8 @@ pub(crate) async fn list(call: Call) -> Answer {
 /// Everything about a domain.
 #[utoipa::path(
     get, path = "/v1/gates/{domain}", tag = "gates", operation_id = "gate_domain",
-    description = "What every gate and key has now, who holds and who waits (the first 1,000 of each), what is switched off, and \
-                   what operators changed.",
+    description = "What every gate and key has now, who holds and who waits (the first 1,000 of each), what is switched off, which breakers \
+                   are open by order, and what operators changed.",
     params(("domain" = String, Path, example = "shopify")),
     responses((status = 200, body = DomainReply), (status = "4XX", body = ProblemBody, content_type = "application/problem+json"))
 )]
@@ -154,6 +154,7 @@ pub(crate) async fn get(call: Call) -> Answer {
         holders: done(&call, backend.holders(domain, SHOWN).await)?,
         waiters: done(&call, backend.waiters(domain, SHOWN).await)?,
         off: done(&call, backend.switches(domain).await)?,
+        orders: done(&call, backend.orders(domain).await)?,
         changes: done(&call, backend.changes(domain).await)?,
         now_us: backend.clock(),
     })

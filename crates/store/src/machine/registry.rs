@@ -146,7 +146,10 @@ impl<R: Rows> Machine<R> {
             return Err(Error::new(codes::INVALID_REQUEST, detail));
         }
         if park.by.starts_with(GATE_PARK) {
-            let detail = format!("a park cannot be owned by `{}`: gates end those themselves", park.by);
+            let detail = format!(
+                "a park cannot be owned by `{}`: gates end those themselves; choose another name",
+                park.by
+            );
             return Err(Error::new(codes::INVALID_REQUEST, detail));
         }
         self.put_park(park, now)

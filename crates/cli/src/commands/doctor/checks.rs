@@ -136,9 +136,8 @@ async fn open(target: &Target, config: &Config, checks: &mut Vec<Check>) -> Resu
             let next =
                 "docs/runbooks/gates-out-of-reach.md; jobs go on, each process with its share of every limit";
             checks.push(Check::warn("gates", wrong, next));
-        } else {
-            checks.extend(made("gates", gates(&store.gates()).await.transpose()));
         }
+        checks.extend(made("gates", gates(&store.gates()).await.transpose()));
         return Ok(Arc::new(store));
     }
     if let Target::Postgres(url) = target {

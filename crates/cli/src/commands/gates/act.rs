@@ -10,6 +10,7 @@ use tidegate_core::time::{Millis, Timestamp};
 use super::look::{holder_json, holders_table, switch_json, usage_json};
 use super::{Because, BreakerArgs};
 use crate::args::Consent;
+use crate::config::nearest;
 use crate::consent::{Decision, ask};
 use crate::error::{Failure, Result};
 use crate::output::{Output, plural};
@@ -47,7 +48,8 @@ pub(super) async fn release(
     }
     let leases: Vec<_> = found.iter().flat_map(|(_, r)| r.leases.clone()).collect();
     if leases.is_empty() {
-        return Err(Failure::new(codes::GATE_NOT_FOUND, format!("{who} holds no permit"))
+        let at = domain.map_or(String::new(), |domain| format!(" of {domain}"));
+        return Err(Failure::new(codes::GATE_NOT_FOUND, format!("{who} holds no permit{at}"))
             .hint("`tidegate gates show DOMAIN` lists who holds"));
     }
     let now = Timestamp(backend.clock() / 1_000);
@@ -87,7 +89,8 @@ pub(super) async fn promote(
         }
     }
     if promoted.is_empty() {
-        return Err(Failure::new(codes::GATE_NOT_FOUND, format!("{who} does not wait"))
+        let at = domain.map_or(String::new(), |domain| format!(" in {domain}"));
+        return Err(Failure::new(codes::GATE_NOT_FOUND, format!("{who} does not wait{at}"))
             .hint("`tidegate gates show DOMAIN` lists who waits"));
     }
     let list = promoted.join(", ");
@@ -103,6 +106,9 @@ pub(super) async fn reset(
     output: &Output,
 ) -> Result<()> {
     refuse_another_gate(backend, &breaker.domain, &breaker.gate).await?;
+    if let Some(key) = breaker.key() {
+        known_key(backend, &breaker.domain, &breaker.gate, key).await?;
+    }
     order(backend, breaker, BreakerOrder::Reset, because, output, "Reset").await
 }
 
@@ -114,11 +120,22 @@ pub(super) async fn trip(
     output: &Output,
 ) -> Result<()> {
     let ms = parse::span(span)?;
+    if ms == 0 {
+        return Err(Failure::new(codes::INVALID_REQUEST, "for no time at all, nothing is tripped")
+            .hint("say how long: --for 10m"));
+    }
     let (domain, gate) = (&breaker.domain, &breaker.gate);
     // Says so before it asks.
     refuse_another_gate(backend, domain, gate).await?;
-    let preview = format!("Nothing of {domain} passes for {}.\n", Millis(ms));
-    match ask(consent, &format!("Trip {gate} of {domain}?"), &preview, output)? {
+    let (whose, others) = match breaker.key() {
+        Some(key) => {
+            known_key(backend, domain, gate, key).await?;
+            (format!("{gate} of {domain} for {}", shown(key)), "; other keys are not touched")
+        }
+        None => (format!("{gate} of {domain}"), ", also for keys that come"),
+    };
+    let preview = format!("Nothing passes {whose} for {}{others}.\n", Millis(ms));
+    match ask(consent, &format!("Trip {whose}?"), &preview, output)? {
         Decision::Go => {
             let order_ = BreakerOrder::Trip { lasts: ms.saturating_mul(1_000) };
             order(backend, breaker, order_, because, output, "Tripped").await
@@ -136,24 +153,44 @@ async fn order(
     output: &Output,
     verb: &str,
 ) -> Result<()> {
-    let BreakerArgs { domain, gate, key } = breaker;
-    let count = backend.order_breaker(None, domain, (gate, key.as_deref()), order, because.note()).await?;
+    let (BreakerArgs { domain, gate, .. }, key) = (breaker, breaker.key());
+    let count = backend.order_breaker(None, domain, (gate, key), order, because.note()).await?;
     if count == 0 {
         // Until something was asked of it, nothing says what it is.
         refuse_another_gate(backend, domain, gate).await?;
     }
     output.answer(&json!({ "domain": domain, "gate": gate, "breakers": count }), || {
         match (count, key, order) {
-            (0, Some(key), _) => format!("{verb} nothing: {gate} of {domain} has no key {key:?} with state."),
+            (_, Some(key), _) => format!("{verb} {gate} of {domain} for {}.", shown(key)),
             (0, None, BreakerOrder::Reset) => {
                 format!("{verb} nothing: {gate} of {domain} has nothing to forget.")
             }
-            (0, None, BreakerOrder::Trip { .. }) => {
-                format!("{verb} {gate} of {domain}: no key of it has state yet; if it is a breaker, those that come begin open.")
+            (_, None, BreakerOrder::Reset) => format!("{verb} {} of {domain}.", plural(count.into(), "key")),
+            (_, None, BreakerOrder::Trip { .. }) => {
+                format!("{verb} {gate} of {domain}: {}, and those that come.", plural(count.into(), "key"))
             }
-            _ => format!("{verb} {} of {domain}.", plural(count.into(), "breaker")),
         }
     })
+}
+
+/// A key as `gates show` names it.
+fn shown(key: &str) -> &str {
+    if key.is_empty() { super::ALL_KEYS } else { key }
+}
+
+/// Refuses a key that has no state, with the one that was probably meant.
+async fn known_key(backend: &dyn Backend, domain: &str, gate: &str, key: &str) -> Result<()> {
+    let scopes = backend.inspect(None, domain, super::KEYS_LOOKED_AT).await?;
+    let with_gate = scopes.iter().filter(|scope| scope.gates.iter().any(|(name, _)| **name == *gate));
+    let keys: Vec<&str> = with_gate.map(|scope| scope.key.as_str()).collect();
+    if keys.contains(&key) || scopes.len() >= super::KEYS_LOOKED_AT {
+        return Ok(());
+    }
+    let problem = format!("{gate} of {domain} has no key {key:?} with state; nothing was changed");
+    Err(Failure::new(codes::GATE_NOT_FOUND, problem).hint(match nearest(key, keys) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("`tidegate gates show {domain}` lists its keys; without --only all are meant, also those that come"),
+    }))
 }
 
 /// Refuses a gate that is seen to be no breaker.

@@ -1,9 +1,11 @@
 //! What gates hold, who waits, how much there is.
 
 use serde_json::{Value, json};
-use tidegate::gates::{Backend, Change, DomainUsage, GateView, HolderView, ScopeView, Switch, WaiterView};
+use tidegate::gates::{
+    Backend, Change, DomainUsage, GateView, HolderView, Order, ScopeView, Switch, WaiterView,
+};
 use tidegate_core::gates::{BreakerState, Micros};
-use tidegate_core::time::Timestamp;
+use tidegate_core::time::{Millis, Timestamp};
 use tidegate_core::why::grouped;
 
 use crate::error::Result;
@@ -51,14 +53,17 @@ pub(super) async fn ls(backend: &dyn Backend, output: &Output) -> Result<()> {
 /// What of a domain is not as on a usual day.
 pub(crate) struct Trouble {
     off: Vec<Switch>,
-    /// Breakers that are not closed: gate, key, and what they do.
+    /// Breakers that are open by order.
+    orders: Vec<Order>,
+    /// Those of other breakers that are not closed: gate, key, and what they do.
     tripped: Vec<(String, String, BreakerState)>,
+    now: Timestamp,
 }
 
 impl Trouble {
     /// All of it; none if all is as usual.
     pub(crate) fn sentence(&self) -> Option<String> {
-        let mut parts = vec![];
+        let mut parts: Vec<String> = self.orders.iter().map(|order| ordered(order, self.now)).collect();
         if let [(gate, key, state), more @ ..] = &self.tripped[..] {
             let of = if key.is_empty() { String::new() } else { format!(" for {key}") };
             let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
@@ -80,22 +85,33 @@ pub(crate) async fn troubles(backend: &dyn Backend) -> Result<Vec<(DomainUsage, 
     let mut rows = vec![];
     for usage in backend.usage().await? {
         let off = backend.switches(&usage.domain).await?;
+        let orders = backend.orders(&usage.domain).await?;
+        let by_order = |gate: &str| orders.iter().any(|order| order.gate == *gate);
         let scopes = backend.inspect(None, &usage.domain, super::KEYS_LOOKED_AT).await?;
         let gates = scopes.iter().flat_map(|scope| scope.gates.iter().map(move |gate| (&scope.key, gate)));
         let tripped = gates.filter_map(|(key, (gate, view))| match view {
             GateView::Breaker { state: BreakerState::Closed } => None,
-            GateView::Breaker { state } => Some((gate.to_string(), key.clone(), *state)),
+            GateView::Breaker { state } if !by_order(gate) => Some((gate.to_string(), key.clone(), *state)),
             _ => None,
         });
-        let trouble = Trouble { off, tripped: tripped.collect() };
+        let (tripped, now) = (tripped.collect(), stamp(backend.clock()));
+        let trouble = Trouble { off, orders, tripped, now };
         rows.push((usage, trouble));
     }
     Ok(rows)
 }
 
+/// An order, in a sentence.
+fn ordered(order: &Order, now: Timestamp) -> String {
+    let Order { gate, until, note, .. } = order;
+    let left = Millis((stamp(*until).since(now)).max(0));
+    format!("{gate} open for all, {left} left, by {}: {}", note.who, note.why)
+}
+
 fn with_trouble(usage: &DomainUsage, trouble: &Trouble) -> Value {
     let mut value = usage_json(usage);
     value["off"] = trouble.off.iter().map(switch_json).collect();
+    value["orders"] = trouble.orders.iter().map(order_json).collect();
     let tripped = trouble.tripped.iter();
     value["tripped"] =
         tripped.map(|(gate, key, state)| json!({ "gate": gate, "key": key, "state": state })).collect();
@@ -116,6 +132,11 @@ pub(super) fn usage_json(usage: &DomainUsage) -> Value {
 
 pub(super) fn switch_json(switch: &Switch) -> Value {
     json!({ "gate": switch.gate, "since": text(switch.at), "by": switch.note.who, "reason": switch.note.why })
+}
+
+fn order_json(order: &Order) -> Value {
+    let Order { gate, until, at, note } = order;
+    json!({ "gate": gate, "until": text(*until), "since": text(*at), "by": note.who, "reason": note.why })
 }
 
 pub(super) async fn usage(backend: &dyn Backend, output: &Output) -> Result<()> {
@@ -149,6 +170,7 @@ pub(super) async fn show(backend: &dyn Backend, domain: &str, most: usize, outpu
     let holders = backend.holders(domain, most).await?;
     let waiters = backend.waiters(domain, most).await?;
     let off = backend.switches(domain).await?;
+    let orders = backend.orders(domain).await?;
     let changes = backend.changes(domain).await?;
     let now = stamp(backend.clock());
     let value = json!({
@@ -157,10 +179,12 @@ pub(super) async fn show(backend: &dyn Backend, domain: &str, most: usize, outpu
         "holders": holders.iter().map(holder_json).collect::<Vec<_>>(),
         "waiters": waiters.iter().map(waiter_json).collect::<Vec<_>>(),
         "off": off.iter().map(switch_json).collect::<Vec<_>>(),
+        "orders": orders.iter().map(order_json).collect::<Vec<_>>(),
         "changes": changes.iter().map(change_json).collect::<Vec<_>>(),
     });
     output.answer(&value, || {
         let mut text = vec![keys_table(&scopes, &off, output)];
+        text.extend(orders.iter().map(|order| output.style.yellow(&format!("{}\n", ordered(order, now)))));
         if !holders.is_empty() {
             text.push(holders_table(&holders, now).render(output));
         }
@@ -192,7 +216,7 @@ fn keys_table(scopes: &[ScopeView], off: &[Switch], output: &Output) -> String {
         for (name, view) in &scope.gates {
             let is_off = off.iter().any(|s| s.gate == **name);
             table.row(vec![
-                if scope.key.is_empty() { "(all)".into() } else { scope.key.clone() },
+                if scope.key.is_empty() { super::ALL_KEYS.into() } else { scope.key.clone() },
                 name.to_string(),
                 if is_off { "off".into() } else { sentence(view) },
                 grouped(scope.live.into()),
@@ -239,7 +263,8 @@ pub(super) fn holders_table(holders: &[HolderView], now: Timestamp) -> Table {
         Column::fixed("LASTS"),
     ]);
     for h in holders {
-        let lasts = short_when(stamp(h.expires_at), now);
+        let ends = stamp(h.expires_at);
+        let lasts = if ends > now { short_when(ends, now) } else { "over: free".into() };
         table.row(vec![
             h.holder.to_string(),
             format!("{:?}", h.target),

@@ -23,6 +23,8 @@ use super::parks::OPERATOR;
 
 /// Keys of a domain that are looked at to know its gates.
 const KEYS_LOOKED_AT: usize = 1_000;
+/// What the one key of a gate of a whole domain is called.
+const ALL_KEYS: &str = "(all)";
 
 /// Which gates are meant.
 #[derive(Debug, Clone, Default, Args)]
@@ -263,9 +265,15 @@ pub(crate) struct BreakerArgs {
     domain: String,
     /// The gate
     gate: String,
-    /// Only of this key, as `gates show` names it; of all if not given
+    /// Only of this key, as `gates show` names it; of all if not given, also of those that come
     #[arg(long = "only", value_name = "KEY")]
     key: Option<String>,
+}
+
+impl BreakerArgs {
+    fn key(&self) -> Option<&str> {
+        self.key.as_deref().map(|key| if key == ALL_KEYS { "" } else { key })
+    }
 }
 
 /// Runs a command on gates.
@@ -386,8 +394,15 @@ pub(crate) struct Operated {
 pub(crate) async fn to_operate(config: &Config) -> Result<Operated> {
     match config.text("gates.url") {
         Some(url) if !url.starts_with("memory:") => {
+            let settings = settings(config)?;
+            // Postgres keeps the settings beside the state; in Redis a state says nothing to who does not know them.
+            if settings.is_none() && !url.starts_with("postgres") {
+                return Err(Failure::new(codes::INVALID_SETTING, "gates have an address and no settings").hint(
+                    "name the file that holds them: --gates-file gates.toml; or ask a server that has it: --store http://…",
+                ));
+            }
             let backend = connect_to_operate(url).await?;
-            if let Some(settings) = settings(config)? {
+            if let Some(settings) = settings {
                 settings.apply(&*backend).await?;
             }
             Ok(Operated { backend, _store: None })

@@ -33,7 +33,9 @@ pub(super) async fn trace(
         &json!({ "domain": domain, "traces": traces.iter().map(trace_json).collect::<Vec<_>>() }),
         || {
             if traces.is_empty() {
-                return format!("No permit of {domain} was seen in the last hour.");
+                let of = query.holder.as_ref().or(query.tenant.as_ref());
+                let of = of.map_or(String::new(), |who| format!(" for {who}"));
+                return format!("No permit of {domain}{of} was seen in the last hour.");
             }
             traces.iter().map(|t| timeline(t, now, output)).collect::<Vec<_>>().join("\n")
         },
