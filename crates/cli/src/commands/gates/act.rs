@@ -158,6 +158,9 @@ async fn order(
     if count == 0 {
         // Until something was asked of it, nothing says what it is.
         refuse_another_gate(backend, domain, gate).await?;
+        if let Some(key) = key {
+            return Err(no_key(domain, gate, key));
+        }
     }
     output.answer(&json!({ "domain": domain, "gate": gate, "breakers": count }), || {
         match (count, key, order) {
@@ -186,11 +189,18 @@ async fn known_key(backend: &dyn Backend, domain: &str, gate: &str, key: &str) -
     if keys.contains(&key) || scopes.len() >= super::KEYS_LOOKED_AT {
         return Ok(());
     }
+    let failure = no_key(domain, gate, key);
+    Err(match nearest(key, keys) {
+        Some(near) => failure.hint(format!("did you mean {near}?")),
+        None => failure,
+    })
+}
+
+fn no_key(domain: &str, gate: &str, key: &str) -> Failure {
     let problem = format!("{gate} of {domain} has no key {key:?} with state; nothing was changed");
-    Err(Failure::new(codes::GATE_NOT_FOUND, problem).hint(match nearest(key, keys) {
-        Some(near) => format!("did you mean {near}?"),
-        None => format!("`tidegate gates show {domain}` lists its keys; without --only all are meant, also those that come"),
-    }))
+    Failure::new(codes::GATE_NOT_FOUND, problem).hint(format!(
+        "`tidegate gates show {domain}` lists its keys; without --only all are meant, also those that come"
+    ))
 }
 
 /// Refuses a gate that is seen to be no breaker.
