@@ -6,7 +6,7 @@ local function define(_, arguments)
   local packed, counted, reported = {}, {}, 0
   for _, rule in ipairs(set.scopes) do
     rule.pools, rule.list, rule.gates, rule.prefix, rule.mark = {}, {}, 0, ':s:' .. rule.id .. ':', ',' .. rule.id .. ','
-    rule.line = ':w:' .. rule.id .. ':'
+    rule.line, rule.kinds = ':w:' .. rule.id .. ':', {}
     counted[#counted + 1] = rule.id .. ','
   end
   for i, gate in ipairs(set.gates) do
@@ -14,7 +14,7 @@ local function define(_, arguments)
     gate.i, gate.kind, gate.at, gate.id_text = i, KINDS[gate.k], 8 + 2 * rule.gates, string.format('%.0f', gate.id)
     gate.rate = gate.k == 'smooth' or gate.k == 'window' or gate.k == 'level'
     rule.gates, set.all_ids[gate.id], packed[i] = rule.gates + 1, true, struct.pack('<d', gate.id)
-    gate.packed, rule.list[rule.gates] = packed[i], gate
+    gate.packed, rule.list[rule.gates], rule.kinds[gate.name] = packed[i], gate, gate.k
     gate.quick, gate.settled = QUICK[gate.k], SETTLED[gate.k]
     if gate.k == 'level' then reported = reported + 1 end
     if gate.k == 'pool' then

@@ -235,20 +235,22 @@ local function tell(told)
   for channel, names in pairs(told) do command('PUBLISH', channel, names) end
 end
 
--- Whether the first of this scope key's line should ask now: its buckets have enough for it, or will have much sooner than it was told,
--- because something came back, they fill faster by now, or those before it have gone.
+-- Whether the first of this scope key's line waits for a bucket and should ask now: there is enough for it, or will be much sooner than
+-- it was told, because something came back, the bucket fills faster by now, or those before it have gone. Else, what it waits for.
 local function first_hopes(sc)
   local name = first(sc, 1)[1]
   local place = name and place_of((waiter_in(name)))
-  local sooner = place and level.sooner(place.retry_at)
-  if not place or sc.cool >= sooner then return false end
+  local kind = place and sc.rule.kinds[place.gate]
+  if kind ~= 'level' then return false, kind end
+  local sooner = level.sooner(place.retry_at)
+  if sc.cool > t and sc.cool >= sooner then return false end
   for _, gate in ipairs(sc.rule.list) do
     if gate.k == 'level' and not is_off(gate) and not level.hopes(gate_state(sc, gate), place, sooner) then return false end
   end
   return true
 end
 
--- Who should ask now, of those that wait for these scope keys. Where time alone decides, everybody has been told the time.
+-- Who should ask now, of those that wait for these scope keys.
 local function wake(touched, most)
   local woken = {}
   if H[9] == 0 or #touched == 0 then return woken end
@@ -263,7 +265,12 @@ local function wake(touched, most)
   for _, sc in ipairs(touched) do
     if not done[sc.id] and sc.count > 0 then
       done[sc.id] = true
-      local fit = free(sc) or ((sc.rule.other or (sc.rule.level and first_hopes(sc))) and 1 or 0)
+      local fit = free(sc)
+      if not fit then
+        -- Where time alone decides, everybody has been told the time.
+        local hopes, kind = first_hopes(sc)
+        fit = (hopes or kind == 'breaker' or kind == 'quota') and 1 or 0
+      end
       call_up(woken, told, seen, first(sc, min(fit, most)), most)
     end
   end

@@ -198,10 +198,11 @@ local function begin(keys, arguments)
   P, args = keys[1], arguments
   C, OFF, LOST, clock = sets[args[1]], false, -1, nil
   if not C then
-    local name, lost, off, _, now = string.match(args[1], '^(%x+);(%-?%d+);(%d*);([%d:,]*);(%d*)$')
+    local name, lost, off, orders, now = string.match(args[1], '^(%x+);(%-?%d+);(%d*);([%d:,]*);(%d*)$')
     C = name and sets[name]
     if not C then return false end
     OFF, LOST, clock = off ~= '' and off, tonumber(lost), tonumber(now)
+    args.orders = orders ~= '' and orders
   end
   TTL = C.ttl
   return true
@@ -259,11 +260,6 @@ local function open(raw)
     H = partition_of(raw)
   else
     H = {0, 0, 0, 0, 0, 0, 0, 0, 0, LOST, 0, {}}
-    -- What an operator has ordered for all keys holds for those of a partition that is made, too.
-    for i, till in string.gmatch(string.match(args[1], ';(%d+:[%d:,]+);%d*$') or '', '(%d+):(%d+)') do
-      H[13] = H[13] or {}
-      H[13][C.gates[tonumber(i)].id] = tonumber(till)
-    end
   end
   t, offset = now + H[2], H[2]
   if t < H[1] then

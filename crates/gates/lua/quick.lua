@@ -15,7 +15,7 @@ local function quick_open(raw)
   local all = numbers(raw)
   offset = all[2]
   t = given_time() + offset
-  if t < all[1] or all[HEADER] ~= 0 or is_late(all[11]) then return nil end
+  if t < all[1] or all[HEADER] ~= 0 or args.orders or is_late(all[11]) then return nil end
   if (all[5] ~= 0 and all[5] <= t) or (all[6] ~= 0 and all[6] <= t) then return nil end
   all[1] = t
   return all
@@ -262,14 +262,16 @@ local function quick_first(all, base, rule, key, n)
   return only and command('ZRANGE', P .. rule.line .. key .. LEVELS[only - 1], '0', LAST[n] or text(n - 1)) or NOTHING
 end
 
--- What `first_hopes` says of a line that is not empty.
+-- Whether the first of a line that is not empty is called, as in `wake`.
 local function quick_hopes(all, base, rule, key)
   local name = quick_first(all, base, rule, key, 1)[1]
   local raw = name and command('GET', P .. ':p:' .. (waiter_in(name)))
   if not raw then return false end
   local place = cmsgpack.unpack(raw)
+  local kind = rule.kinds[place[7]]
+  if kind ~= 'level' then return kind == 'breaker' or kind == 'quota' end
   local head, sooner, at = {cost = place[3]}, level.sooner(place[5]), base + RECORD + all[base + RECORD]
-  if all[base + 2] >= sooner then return false end
+  if all[base + 2] > t and all[base + 2] >= sooner then return false end
   for i = 1, #rule.list do
     local last = at + 2 + all[at + 2]
     if rule.list[i].k == 'level' and not level.hopes({unpack(all, at + 3, last)}, head, sooner) then return false end
@@ -338,7 +340,7 @@ function quick_settle(holder, own_key, fence, raw, voted, actual, seen)
       end
       if all[base + 3] > 0 then
         if OFF then return nil end
-        local n = free_now or ((rule.other or (rule.level and quick_hopes(all, base, rule, key))) and 1 or 0)
+        local n = free_now or (quick_hopes(all, base, rule, key) and 1 or 0)
         if n > 0 then
           waited = waited or {}
           waited[#waited + 1] = quick_first(all, base, rule, key, n < WOKEN and n or WOKEN)

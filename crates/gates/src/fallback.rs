@@ -245,7 +245,9 @@ impl<B: Gates + GateOperations> Inner<B> {
         tracing::warn!("gates: the backend is another one, or was restarted; its state may be lost");
         let (now, seat) = (self.backend.clock(), lock(&self.census).seat());
         for domain in self.all() {
-            if let Err(e) = domain.model_or_new(now, self.mono(), seat, &self.turns) {
+            if let Err(e) =
+                domain.model_or_new(now, self.mono(), seat, &self.turns, || self.backend.heard(&domain.name))
+            {
                 tracing::error!(domain = %domain.name, error = %e, "gates: no model could be made");
             }
         }

@@ -263,11 +263,7 @@ impl InProcess {
         let domains = self.read();
         let known = domains.get(&DomainName::new(domain)).ok_or_else(|| unknown(domain))?;
         for shard in &known.shards {
-            let shard = &mut *lock(shard);
-            if known.split == 0 {
-                act(&shard.set, &mut shard.whole);
-            }
-            shard.parts.values_mut().for_each(|part| act(&shard.set, part));
+            lock(shard).each(known.split, &mut act);
         }
         Ok(())
     }
@@ -292,6 +288,14 @@ impl Shard {
     fn new(set: Compiled) -> Self {
         let whole = Partition::new(&set, Start::Full);
         Self { set, whole, parts: Map::default(), key: String::new(), made: 0 }
+    }
+
+    /// Runs `act` on every partition.
+    fn each(&mut self, split: u8, mut act: impl FnMut(&Compiled, &mut Partition)) {
+        if split == 0 {
+            act(&self.set, &mut self.whole);
+        }
+        self.parts.values_mut().for_each(|part| act(&self.set, part));
     }
 
     /// Runs `act` on the partition of a target, made if it is new.
@@ -339,16 +343,17 @@ impl Domain {
     }
 
     fn reconfigure(&mut self, name: &str, mut set: Compiled, now: Micros) -> Result<(), GatesError> {
+        let moves = set.split() != self.split;
+        if moves && !self.is_idle() {
+            return Err(GatesError::InUse { domain: name.into() });
+        }
         let records = self.records.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Gates that are gone take their switches with them.
         records.switches.retain(|name, _| set.set().gates.iter().any(|g| g.name == *name));
         set.disable(records.switches.keys().map(String::as_str));
         records.orders.retain(|name, _| set.is_breaker(name));
         set.order(records.orders.values().map(|o| (o.gate.as_str(), o.until)));
-        if set.split() != self.split {
-            if !self.is_idle() {
-                return Err(GatesError::InUse { domain: name.into() });
-            }
+        if moves {
             let records = std::mem::take(&mut self.records);
             *self = Self { records, ..Self::new(set) };
             return Ok(());

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tidegate_core::codes;
 use tidegate_core::gates::{
-    BreakerOrder, GateSet, Holder, HolderView, Micros, PartitionView, ScopeView, WaiterView,
+    BreakerOrder, GateSet, Holder, HolderView, Micros, PartitionView, SECOND, ScopeView, WaiterView,
 };
 
 use crate::GatesError;
@@ -46,8 +46,17 @@ impl Order {
     /// What an order to all keys leaves standing, if anything.
     pub(crate) fn of(gate: &str, order: BreakerOrder, at: Micros, note: &Note) -> Option<Self> {
         let BreakerOrder::Trip { lasts } = order else { return None };
-        Some(Self { gate: gate.into(), until: at.saturating_add(lasts), at, note: note.clone() })
+        Some(Self { gate: gate.into(), until: at + lasts, at, note: note.clone() })
     }
+}
+
+/// What operators have said about a domain.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Gates that are switched off.
+    pub off: Vec<Switch>,
+    /// Breakers that are open for all keys.
+    pub orders: Vec<Order>,
 }
 
 /// One change that an operator made; the newest are kept.
@@ -94,6 +103,30 @@ pub(crate) fn order_text(gate: &str, key: Option<&str>, order: BreakerOrder) -> 
     match order {
         BreakerOrder::Reset => format!("reset {gate}{of}"),
         BreakerOrder::Trip { lasts } => format!("trip {gate}{of} for {} s", lasts / 1_000_000),
+    }
+}
+
+/// Longest time that a breaker is kept open by one order.
+const LONGEST_ORDER: Micros = 366 * 24 * 3_600 * SECOND;
+
+/// Refuses an order to what is no breaker, and one for a time that makes no sense.
+pub(crate) fn refuse_order(
+    domain: &str,
+    gate: &str,
+    is_breaker: bool,
+    order: BreakerOrder,
+) -> Result<(), GatesError> {
+    let refused = |code, detail| Err(GatesError::Refused { code, detail });
+    match order {
+        _ if !is_breaker => {
+            let detail = format!("gate {gate} of {domain} is no breaker; nothing was changed");
+            refused(codes::GATE_NOT_FOUND, detail)
+        }
+        BreakerOrder::Trip { lasts } if !(1..=LONGEST_ORDER).contains(&lasts) => {
+            let detail = "a breaker is tripped for 1 µs to 366 days; nothing was changed".to_owned();
+            refused(codes::INVALID_REQUEST, detail)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -180,6 +213,12 @@ pub trait GateOperations: Send + Sync {
 
     /// Breakers that are open for all keys by an operator's order now.
     async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError>;
+
+    /// What this process has last heard that operators have said; nobody is asked. What they said holds on while the backend is away.
+    fn heard(&self, domain: &str) -> Said {
+        let _ = domain;
+        Said::default()
+    }
 
     /// The newest changes that operators made in a domain, the newest last.
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError>;

@@ -47,6 +47,8 @@ use crate::{Gates, GatesError, Turn, Turns};
 
 /// How often an operation is tried where every try found a new connection.
 const ATTEMPTS: usize = 8;
+/// When to read again what operators have said, if it could not be read.
+const SAID_AGAIN: Duration = Duration::from_secs(1);
 
 /// How to reach the server.
 #[derive(Debug, Clone)]
@@ -94,7 +96,7 @@ struct Inner {
 struct Domain {
     name: Box<str>,
     plan: Arc<Plan>,
-    said: Said,
+    said: Records,
     /// When all of its state was lost, if it was.
     lost: Option<Micros>,
     /// Number of the connection on which its marker was seen last.
@@ -107,13 +109,13 @@ struct Domain {
 
 /// What operators have said about a domain, by gate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Said {
+struct Records {
     off: BTreeMap<String, Switch>,
     orders: BTreeMap<String, Order>,
 }
 
 impl Domain {
-    fn new(name: &str, plan: Arc<Plan>, said: Said, lost: Option<Micros>) -> Self {
+    fn new(name: &str, plan: Arc<Plan>, said: Records, lost: Option<Micros>) -> Self {
         let set = plan.compiled.set();
         let off = |gate: &str| said.off.contains_key(gate);
         let until = |gate: &str| said.orders.get(gate).map(|order| order.until);
@@ -211,8 +213,9 @@ impl RedisGates {
         tasks.spawn(async move {
             loop {
                 changes.notified().await;
-                if let Err(e) = reading.read_switches().await {
-                    tracing::warn!(error = %e, "gates: switches could not be read");
+                while let Err(e) = reading.read_switches().await {
+                    tracing::warn!(error = %e, "gates: what operators have said could not be read");
+                    tokio::time::sleep(SAID_AGAIN).await;
                 }
             }
         });

@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fallback_support::{Fleet, Mood, fleet};
-use tidegate_core::gates::config::{Degraded, Lock, Slots, Smooth, Window};
+use tidegate_core::gates::config::{Breaker, Degraded, Lock, Slots, Smooth, Window};
 use tidegate_core::gates::{
-    Admission, Because, Call, End, Gate, GateSet, Holder, Kind, Micros, Outcome, Part, Permit, Renewal,
-    SECOND, Span, Target, Unit,
+    Admission, Because, BreakerOrder, Call, End, Gate, GateSet, Holder, Kind, Micros, Outcome, Part, Permit,
+    Renewal, SECOND, Span, Target, Unit,
 };
 use tidegate_gates::{BackendState, Cause, GateOperations, Gates, Note, admitted};
 use tokio::time::{Instant, sleep, timeout};
@@ -89,6 +89,31 @@ fn most_in_a_second(seen: &[(Micros, Micros)], from: Micros) -> usize {
 
 fn count_between(seen: &[(Micros, Micros)], from: Micros, to: Micros) -> usize {
     seen.iter().filter(|s| (from..to).contains(&s.0)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_operators_have_said_holds_while_the_backend_is_away() {
+    let breaker = Gate::new("health", Kind::Breaker(Breaker::default())).per(&[Part::Account]);
+    let fleet = fleet(2, GateSet::of(vec![breaker, window(1)])).await;
+    let note = || Note { who: "ada".into(), why: "their outage".into() };
+    let one = &fleet.members[0];
+    let trip = BreakerOrder::Trip { lasts: 600 * SECOND };
+    one.order_breaker(None, "d", ("health", None), trip, note()).await.unwrap();
+    one.switch("d", Some("window"), true, note()).await.unwrap();
+    fleet.server.is(Mood::Down);
+    sleep(Duration::from_secs(3)).await;
+    for member in &fleet.members {
+        assert_eq!(because(member.admit(None, &call(1)).await.unwrap()), Because::BreakerOpen);
+        let orders = member.orders("d").await.unwrap();
+        assert_eq!((orders.len(), &orders[0].note), (1, &note()));
+        assert_eq!(member.switches("d").await.unwrap()[0].gate, "window");
+    }
+    fleet.server.is(Mood::Fine);
+    sleep(Duration::from_secs(3)).await;
+    one.order_breaker(None, "d", ("health", None), BreakerOrder::Reset, note()).await.unwrap();
+    for n in 0..3 {
+        passes(one.admit(None, &call(10 + n)).await.unwrap());
+    }
 }
 
 #[tokio::test(start_paused = true)]

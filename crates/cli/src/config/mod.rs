@@ -195,6 +195,10 @@ pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     // Up to the last @: a password may hold anything, even unescaped.
     let (user, rest) = match rest.rsplit_once('@') {
+        // This @ may be in a password that is a parameter, so what follows may be the rest of it.
+        Some((before, _)) if before.contains("pass") && before.contains('=') => {
+            return format!("{scheme}://•••");
+        }
         Some((user, rest)) => (format!("{}@", without_secret(scheme, user)), rest),
         None => (String::new(), rest),
     };
@@ -286,7 +290,9 @@ mod tests {
             ("postgres://db/jobs?password=s3cret&x=1", "postgres://db/jobs?password=•••&x=1"),
             ("postgres://me:p@s/s@db/jobs", "postgres://me:•••@db/jobs"),
             ("postgres://me:s3#cr?et@db/jobs", "postgres://me:•••@db/jobs"),
-            ("postgres://db/jobs?password=s3c@ret", "postgres://•••@ret"),
+            ("postgres://db/jobs?password=s3c@ret", "postgres://•••"),
+            ("postgres://db:5432/jobs?password=ab@cdefgh", "postgres://•••"),
+            ("redis+unix:///run/redis.sock?pass=p4ss@w0rd", "redis+unix://•••"),
             ("postgres://me@db/jobs", "postgres://me@db/jobs"),
             ("redis://s3cret@cache:6379/1", "redis://•••@cache:6379/1"),
             (

@@ -126,8 +126,6 @@ pub(super) struct ScopeRule {
     pub fair: bool,
     pub has_pool: bool,
     pub has_level: bool,
-    /// Breakers and quotas.
-    pub has_other: bool,
 }
 
 impl ScopeRule {
@@ -170,7 +168,6 @@ impl Compiled {
             let rule = rule_of(&gate.gate);
             here.has_pool |= matches!(rule, Rule::Pool(_));
             here.has_level |= matches!(rule, Rule::Level(_));
-            here.has_other |= matches!(rule, Rule::Breaker(_) | Rule::Quota(_));
             let others = gate.overrides.iter().map(|(k, v)| (Box::from(k.as_str()), rule_of(v)));
             let overrides = (!gate.overrides.is_empty()).then(|| Box::new(others.collect()));
             gates.push(GateRule {
@@ -293,7 +290,6 @@ fn place_scope(scopes: &mut Vec<ScopeRule>, gate: &Gate) -> usize {
         fair: false,
         has_pool: false,
         has_level: false,
-        has_other: false,
     });
     scopes.len() - 1
 }

@@ -508,11 +508,9 @@ impl Partition {
         touched.sort_by_key(|id| self.scopes.get(*id).map(|s| (s.rule, &s.key)));
         for id in touched.iter() {
             let Some(scope) = self.scopes.get(*id).filter(|s| !s.line.is_empty()) else { continue };
-            let rule = &set.scopes[scope.rule];
-            // Where time alone decides, everybody has been told the time.
             let fit = match scope.free(set) {
                 Some(free) => free as usize,
-                None => usize::from(rule.has_other || (rule.has_level && self.first_hopes(set, t, scope))),
+                None => usize::from(self.calls_first(set, t, scope)),
             };
             for place in scope.line.first(fit.min(most)) {
                 let holder = self.places.get(place).map(|p| p.holder);
@@ -524,14 +522,30 @@ impl Partition {
         woken
     }
 
-    /// Whether the first of this scope key's line should ask now: its buckets have enough for it, or will have much sooner than it was
-    /// told, because something came back, they fill faster by now, or those before it have gone.
+    /// The first of this scope key's line, and what it waits for if that is a gate of this scope.
+    fn first_awaits<'a>(&'a self, set: &'a Compiled, scope: &Scope) -> Option<(&'a Place, &'a Rule)> {
+        let place = scope.line.first(1).next().and_then(|place| self.places.get(place))?;
+        let gates = &set.scopes[scope.rule].gates;
+        let gate = gates.iter().map(|i| &set.gates[*i]).find(|gate| gate.name == place.gate)?;
+        Some((place, gate.rule(&scope.key)))
+    }
+
+    /// Whether something may have happened to what the first of this line waits for. Where time alone decides, everybody has been
+    /// told the time.
+    fn calls_first(&self, set: &Compiled, t: Micros, scope: &Scope) -> bool {
+        match self.first_awaits(set, scope) {
+            Some((_, Rule::Breaker(_) | Rule::Quota(_))) => true,
+            Some(_) => self.first_hopes(set, t, scope),
+            None => false,
+        }
+    }
+
+    /// Whether the first of this scope key's line waits for a bucket and should ask now: there is enough for it, or will be much
+    /// sooner than it was told, because something came back, the bucket fills faster by now, or those before it have gone.
     pub(super) fn first_hopes(&self, set: &Compiled, t: Micros, scope: &Scope) -> bool {
-        let Some(place) = scope.line.first(1).next().and_then(|place| self.places.get(place)) else {
-            return false;
-        };
+        let Some((place, Rule::Level(_))) = self.first_awaits(set, scope) else { return false };
         let much_sooner = place.retry_at - SOON.max((place.retry_at - t) / 8);
-        if scope.cool_until >= much_sooner {
+        if scope.cool_until > t && scope.cool_until >= much_sooner {
             return false;
         }
         set.scopes[scope.rule].gates.iter().filter(|i| set.enabled(**i)).all(|i| {

@@ -77,7 +77,17 @@ CREATE TABLE IF NOT EXISTS tidegate.gate_partitions (
     toast.autovacuum_vacuum_cost_delay = 0
 );
 
-ALTER TABLE tidegate.gate_partitions ALTER COLUMN state SET STORAGE EXTERNAL;
+-- Only where it is not so: whoever waits to alter this table stops every call, also if nothing changes.
+DO $$
+BEGIN
+    IF EXISTS (
+        SELECT FROM pg_attribute
+        WHERE attrelid = 'tidegate.gate_partitions'::regclass AND attname = 'state' AND attstorage <> 'e'
+    ) THEN
+        ALTER TABLE tidegate.gate_partitions ALTER COLUMN state SET STORAGE EXTERNAL;
+    END IF;
+END
+$$;
 
 -- What each process has seen, for others to look at. Nothing is decided by it and it is written every second: a crash of the
 -- server may lose it.

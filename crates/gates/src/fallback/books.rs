@@ -10,6 +10,7 @@ use tidegate_core::gates::{
 };
 
 use super::share::{Seat, Share, is_lock};
+use crate::operations::Said;
 use crate::{GatesError, InProcess, Turns};
 
 /// Most settlements and doubtful admissions that are kept for the backend's return; what is beyond lapses by itself.
@@ -109,13 +110,15 @@ impl Domain {
         self.books().model.clone()
     }
 
-    /// The model; made if there is none. What the backend gave to this process is taken over into it, unless it has lapsed.
+    /// The model; made if there is none. What the backend gave to this process is taken over into it, unless it has lapsed, and what
+    /// operators have said.
     pub(super) fn model_or_new(
         &self,
         now: Micros,
         mono: Micros,
         seat: Seat,
         turns: &Turns,
+        heard: impl FnOnce() -> Said,
     ) -> Result<Arc<Model>, GatesError> {
         let mut books = self.books();
         if let Some(there) = &books.model {
@@ -130,6 +133,7 @@ impl Domain {
             }
         }
         gates.configure_at(now, &self.name, share.set.clone())?;
+        gates.take_over(&self.name, heard(), now)?;
         let share = Mutex::new(Arc::new(share));
         let model = Arc::new(Model { gates, share, returned: AtomicI64::new(Micros::MAX) });
         for (holder, permit) in taken {

@@ -35,9 +35,12 @@ impl<B: Gates + GateOperations> Inner<B> {
 
     fn admit_locally(&self, now: Micros, domain: &Domain, call: &Call) -> Result<Admission, GatesError> {
         let seat = lock(&self.census).seat();
-        let model = domain.model_or_new(now, self.mono(), seat, &self.turns)?;
+        let model =
+            domain.model_or_new(now, self.mono(), seat, &self.turns, || self.backend.heard(&domain.name))?;
         let share = model.share();
-        if let Some(gate) = share.closed_to(&call.target) {
+        let is_on =
+            |gate: &&Arc<str>| !self.backend.heard(&domain.name).off.iter().any(|o| *o.gate == ***gate);
+        if let Some(gate) = share.closed_to(&call.target).find(is_on) {
             return Ok(self.wait(now, call, gate, Because::BackendAway));
         }
         let Some(reply) = model.admit(now, call)? else {
@@ -190,7 +193,7 @@ impl<B: Gates + GateOperations> Inner<B> {
         }
         if self.is_away() && remote {
             let seat = lock(&self.census).seat();
-            domain.model_or_new(now, self.mono(), seat, &self.turns)?;
+            domain.model_or_new(now, self.mono(), seat, &self.turns, || self.backend.heard(&domain.name))?;
         }
         self.renew_locally(now, &domain, permit)
     }

@@ -118,10 +118,12 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
     }
 
     async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
-        match self.inner.alone(domain)? {
-            Some(model) => model.gates.orders(domain).await,
-            None => self.inner.ask(self.inner.backend.orders(domain)).await,
+        if self.inner.alone(domain)?.is_none() {
+            return self.inner.ask(self.inner.backend.orders(domain)).await;
         }
+        let (mut orders, now) = (self.inner.backend.heard(domain).orders, self.inner.backend.clock());
+        orders.retain(|order| order.until > now);
+        Ok(orders)
     }
 
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {

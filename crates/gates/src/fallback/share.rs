@@ -96,10 +96,10 @@ impl Share {
         share
     }
 
-    /// The gate that is closed to this target, if there is one.
-    pub(super) fn closed_to(&self, target: &Target) -> Option<&std::sync::Arc<str>> {
+    /// The gates that are closed to this target.
+    pub(super) fn closed_to(&self, target: &Target) -> impl Iterator<Item = &std::sync::Arc<str>> {
         let mut key = String::new();
-        let closed = self.closed.iter().find(|c| {
+        let closed = self.closed.iter().filter(move |c| {
             if !c.only.is_empty() && !c.only.iter().any(|e| *e == target.part(Part::Endpoint)) {
                 return false;
             }
@@ -254,19 +254,19 @@ mod tests {
         let mut small = Gate::new("small", Kind::Slots(Slots::of(8))).per(&[Part::Account]);
         small.overrides.insert("tiny".into(), Kind::Slots(Slots::of(3)));
         let share = Share::new(&GateSet::of(vec![lock.clone(), small.clone()]), seat);
-        assert_eq!(share.closed_to(&target("a")), None, "the lock is for bulk calls");
-        assert_eq!(share.closed_to(&target("tiny")).unwrap().as_ref(), "small");
+        assert_eq!(share.closed_to(&target("a")).next(), None, "the lock is for bulk calls");
+        assert_eq!(share.closed_to(&target("tiny")).next().unwrap().as_ref(), "small");
         let bulk = target("a").with(Part::Endpoint, "bulk").unwrap();
-        assert_eq!(share.closed_to(&bulk).unwrap().as_ref(), "lock");
+        assert_eq!(share.closed_to(&bulk).next().unwrap().as_ref(), "lock");
         assert_eq!(share.set.gates[0].gate, Kind::Slots(Slots::of(2)));
         assert!(Compiled::new(share.set).is_ok() && Compiled::new(share.whole).is_ok());
 
         let open = Gate { degraded: Degraded::Open, ..lock };
         let share = Share::new(&GateSet::of(vec![open]), seat);
-        assert_eq!(share.closed_to(&bulk), None);
+        assert_eq!(share.closed_to(&bulk).next(), None);
         assert_eq!(share.set.gates[0].gate, Kind::Slots(Slots::of(UNLIMITED)));
         let shut = Gate { degraded: Degraded::Closed, ..small };
-        assert!(Share::new(&GateSet::of(vec![shut]), seat).closed_to(&target("a")).is_some());
+        assert!(Share::new(&GateSet::of(vec![shut]), seat).closed_to(&target("a")).next().is_some());
     }
 
     #[test]

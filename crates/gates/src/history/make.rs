@@ -94,7 +94,7 @@ fn operation(rng: &mut Seed, domain: &str, set: &GateSet, now: Micros) -> Operat
                 set.gates.iter().filter(|g| matches!(g.gate, Kind::Breaker(_))).collect();
             let order = match rng.below(2) {
                 0 => BreakerOrder::Reset,
-                _ => BreakerOrder::Trip { lasts: rng.below(3_000_000) as Micros },
+                _ => BreakerOrder::Trip { lasts: 1 + rng.below(3_000_000) as Micros },
             };
             match breakers.first() {
                 Some(gate) => Operation::Breaker(gate.name.clone(), order),

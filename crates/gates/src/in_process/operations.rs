@@ -7,7 +7,8 @@ use tidegate_core::gates::{
 
 use super::{CHANGES_KEPT, InProcess, Records, lock, unknown};
 use crate::operations::{
-    Change, DomainUsage, GateOperations, Note, Order, Released, Switch, has_effect, order_text, refuse_under,
+    Change, DomainUsage, GateOperations, Note, Order, Released, Said, Switch, has_effect, order_text,
+    refuse_order, refuse_under,
 };
 use crate::{Gates, GatesError};
 
@@ -62,6 +63,61 @@ impl InProcess {
         Ok(DomainUsage { domain: domain.into(), partitions, total, bytes })
     }
 
+    /// Makes what operators have said elsewhere hold here, too.
+    pub(crate) fn take_over(&self, domain: &str, said: Said, now: Micros) -> Result<(), GatesError> {
+        for Order { gate, until, note, .. } in said.orders.into_iter().filter(|order| order.until > now) {
+            let order = BreakerOrder::Trip { lasts: until - now };
+            match self.order_now(now, domain, (&gate, None), order, note) {
+                // It has no share here.
+                Ok(_) | Err(GatesError::UnknownGate { .. } | GatesError::Refused { .. }) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.records(domain, |records| {
+            records.switches = said.off.into_iter().map(|switch| (switch.gate.clone(), switch)).collect();
+        })?;
+        self.apply_switches(domain).map(|_| ())
+    }
+
+    fn order_now(
+        &self,
+        now: Micros,
+        domain: &str,
+        (gate, key): (&str, Option<&str>),
+        order: BreakerOrder,
+        note: Note,
+    ) -> Result<u32, GatesError> {
+        self.knows(domain, gate)?;
+        let changed = {
+            let domains = self.read();
+            let known = domains.get(&DomainName::new(domain)).ok_or_else(|| unknown(domain))?;
+            // Until all have been told: two orders do not cross.
+            let mut records = lock(&known.records);
+            refuse_order(domain, gate, lock(&known.shards[0]).set.is_breaker(gate), order)?;
+            refuse_under(records.orders.get(gate), key, order, now)?;
+            if key.is_none() {
+                records.orders.retain(|name, order| *name != gate && order.until > now);
+                records
+                    .orders
+                    .extend(Order::of(gate, order, now, &note).map(|order| (gate.to_owned(), order)));
+            }
+            let mut changed = 0;
+            for shard in &known.shards {
+                let shard = &mut *lock(shard);
+                // For partitions that are made later.
+                shard.set.order(records.orders.values().map(|o| (o.gate.as_str(), o.until)));
+                shard.each(known.split, |set, state| {
+                    changed += state.order_breaker(set, now, gate, key, order)
+                });
+            }
+            changed
+        };
+        if has_effect(changed, key) {
+            self.record(domain, order_text(gate, key, order), note)?;
+        }
+        Ok(changed)
+    }
+
     /// Tells every shard which gates are off.
     fn apply_switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
         let off: Vec<Switch> =
@@ -72,28 +128,6 @@ impl InProcess {
             lock(shard).set.disable(off.iter().map(|s| s.gate.as_str()));
         }
         Ok(off)
-    }
-
-    /// Keeps an order to all keys of a breaker for partitions that are made.
-    fn stand(&self, domain: &str, gate: &str, order: Option<Order>, now: Micros) -> Result<(), GatesError> {
-        let standing: Vec<Order> = self.records(domain, |records| {
-            records.orders.retain(|name, order| *name != gate && order.until > now);
-            records.orders.extend(order.map(|order| (gate.to_owned(), order)));
-            records.orders.values().cloned().collect()
-        })?;
-        let domains = self.read();
-        let known = domains.get(&DomainName::new(domain)).ok_or_else(|| unknown(domain))?;
-        for shard in &known.shards {
-            lock(shard).set.order(standing.iter().map(|o| (o.gate.as_str(), o.until)));
-        }
-        Ok(())
-    }
-
-    /// Whether a gate is a breaker.
-    fn is_breaker(&self, domain: &str, gate: &str) -> bool {
-        let domains = self.read();
-        let known = domains.get(&DomainName::new(domain));
-        known.is_some_and(|known| lock(&known.shards[0]).set.is_breaker(gate))
     }
 }
 
@@ -172,23 +206,11 @@ impl GateOperations for InProcess {
         &self,
         now: Option<Micros>,
         domain: &str,
-        (gate, key): (&str, Option<&str>),
+        breaker: (&str, Option<&str>),
         order: BreakerOrder,
         note: Note,
     ) -> Result<u32, GatesError> {
-        self.knows(domain, gate)?;
-        let now = now.unwrap_or_else(|| self.clock());
-        let standing = self.records(domain, |records| records.orders.get(gate).cloned())?;
-        refuse_under(standing.as_ref(), key, order, now)?;
-        if key.is_none() && self.is_breaker(domain, gate) {
-            self.stand(domain, gate, Order::of(gate, order, now, &note), now)?;
-        }
-        let mut changed = 0;
-        self.each(domain, |set, state| changed += state.order_breaker(set, now, gate, key, order))?;
-        if has_effect(changed, key) {
-            self.record(domain, order_text(gate, key, order), note)?;
-        }
-        Ok(changed)
+        self.order_now(now.unwrap_or_else(|| self.clock()), domain, breaker, order, note)
     }
 
     async fn switch(
@@ -230,6 +252,14 @@ impl GateOperations for InProcess {
     async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
         let now = self.clock();
         self.records(domain, |records| records.orders.values().filter(|o| o.until > now).cloned().collect())
+    }
+
+    fn heard(&self, domain: &str) -> Said {
+        let said = self.records(domain, |records| Said {
+            off: records.switches.values().cloned().collect(),
+            orders: records.orders.values().cloned().collect(),
+        });
+        said.unwrap_or_default()
     }
 
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {

@@ -16,6 +16,7 @@ use super::link::{Link, unreachable};
 use super::state;
 use super::statements as sql;
 use crate::GatesError;
+use crate::operations::{Note, Order, Said, Switch};
 
 /// Longest time that a gate looks back: what was lost before does not matter.
 const LONGEST_MEMORY: Micros = 31 * 24 * 3_600 * SECOND;
@@ -28,6 +29,7 @@ pub(super) struct Known {
     pub(super) version: i64,
     pub(super) layout: i64,
     pub(super) set: Compiled,
+    pub(super) said: Said,
 }
 
 impl Known {
@@ -76,6 +78,28 @@ fn to_text(set: &GateSet) -> Result<String, GatesError> {
         .map_err(|e| GatesError::Corrupt(format!("settings that cannot be written: {e}")))
 }
 
+fn note(row: &Row, at: usize) -> Result<Note, GatesError> {
+    Ok(Note { who: column(row, at)?, why: column(row, at + 1)? })
+}
+
+/// The gates of a domain that are off.
+pub(super) async fn switches(link: &Link, domain: &str) -> Result<Vec<Switch>, GatesError> {
+    let rows = link.query(sql::SWITCHES_ALL, &[&domain]).await?;
+    rows.iter()
+        .map(|row| Ok(Switch { gate: column(row, 0)?, at: column(row, 1)?, note: note(row, 2)? }))
+        .collect()
+}
+
+/// Its breakers that are open for all keys by order, then.
+pub(super) async fn orders(link: &Link, domain: &str, at: Micros) -> Result<Vec<Order>, GatesError> {
+    let rows = link.query(sql::ORDERS_ALL, &[&domain, &at]).await?;
+    let order = |row| {
+        let (gate, until, at) = (column(row, 0)?, column(row, 1)?, column(row, 2)?);
+        Ok(Order { gate, until, at, note: note(row, 3)? })
+    };
+    rows.iter().map(order).collect()
+}
+
 impl Domains {
     /// What is known of a domain.
     pub(super) fn get(&self, domain: &str) -> Option<Arc<Known>> {
@@ -93,11 +117,12 @@ impl Domains {
     pub(super) async fn load(&self, link: &Link, domain: &str) -> Result<Option<Arc<Known>>, GatesError> {
         let Some(row) = link.opt(sql::DOMAINS_GET, &[&domain]).await? else { return Ok(None) };
         let mut set = compile(column(&row, 2)?)?;
-        let off: Vec<String> = column(&row, 3)?;
-        set.disable(off.iter().map(String::as_str));
-        let (ordered, until): (Vec<String>, Vec<Micros>) = (column(&row, 4)?, column(&row, 5)?);
-        set.order(ordered.iter().map(String::as_str).zip(until));
-        Ok(Some(self.put(domain, Known { version: column(&row, 0)?, layout: column(&row, 1)?, set })))
+        // Read after the version: what came in between is found again by the next.
+        let said =
+            Said { off: switches(link, domain).await?, orders: orders(link, domain, Micros::MIN).await? };
+        set.disable(said.off.iter().map(|switch| switch.gate.as_str()));
+        set.order(said.orders.iter().map(|order| (order.gate.as_str(), order.until)));
+        Ok(Some(self.put(domain, Known { version: column(&row, 0)?, layout: column(&row, 1)?, set, said })))
     }
 
     /// The row of a domain that this process knows is gone: somebody has emptied the database. It is made again from
@@ -135,7 +160,8 @@ impl Domains {
             link.execute(sql::DOMAINS_CONFIGURE, &[&domain, &text, &moves]).await?;
             let names: Vec<&str> = new.set().gates.iter().map(|g| g.name.as_str()).collect();
             link.execute(sql::SWITCHES_RETAIN, &[&domain, &names]).await?;
-            link.execute(sql::ORDERS_RETAIN, &[&domain, &names]).await?;
+            let breakers: Vec<&str> = names.into_iter().filter(|name| new.is_breaker(name)).collect();
+            link.execute(sql::ORDERS_RETAIN, &[&domain, &breakers]).await?;
         }
         link.commit().await?;
         self.load(link, domain).await?.map(|_| ()).ok_or_else(|| unknown(domain))

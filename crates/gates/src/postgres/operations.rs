@@ -6,14 +6,15 @@ use tidegate_core::gates::{
     Renewal, ScopeView, Settled, WaiterView,
 };
 
-use super::domains::column;
+use super::domains::{self, column};
 use super::job::Wakes;
 use super::link::Link;
 use super::statements as sql;
 use super::{PAGE, PgGates, state};
 use crate::GatesError;
 use crate::operations::{
-    Change, DomainUsage, GateOperations, Note, Order, Released, Switch, has_effect, order_text, refuse_under,
+    Change, DomainUsage, GateOperations, Note, Order, Released, Said, Switch, has_effect, order_text,
+    refuse_order, refuse_under,
 };
 
 /// Changes by operators that are kept per domain.
@@ -69,13 +70,9 @@ impl PgGates {
 
     async fn orders_at(&self, domain: &str, now: Micros) -> Result<Vec<Order>, GatesError> {
         let link = self.shared.desk().await?;
-        let rows = link.query(sql::ORDERS_ALL, &[&domain, &now]).await?;
+        let orders = domains::orders(&link, domain, now).await?;
         self.shared.give_back(link);
-        let order = |row| {
-            let note = Note { who: column(row, 3)?, why: column(row, 4)? };
-            Ok(Order { gate: column(row, 0)?, until: column(row, 1)?, at: column(row, 2)?, note })
-        };
-        rows.iter().map(order).collect()
+        Ok(orders)
     }
 
     /// Keeps an order to all keys of a breaker for partitions that are made: nobody makes one by what was in force before.
@@ -245,13 +242,14 @@ impl GateOperations for PgGates {
         note: Note,
     ) -> Result<u32, GatesError> {
         self.names(domain, Some(gate)).await?;
+        refuse_order(domain, gate, self.shared.known(domain).await?.set.is_breaker(gate), order)?;
         let at = match now {
             Some(now) => now,
             None => self.server_clock().await?,
         };
         let standing = self.orders_at(domain, at).await?;
         refuse_under(standing.iter().find(|o| o.gate == gate), key, order, at)?;
-        if key.is_none() && self.shared.known(domain).await?.set.is_breaker(gate) {
+        if key.is_none() {
             self.stand(domain, gate, Order::of(gate, order, at, &note), at).await?;
         }
         let (name, of) = (gate.to_owned(), key.map(str::to_owned));
@@ -294,19 +292,19 @@ impl GateOperations for PgGates {
     async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
         self.shared.known(domain).await?;
         let link = self.shared.desk().await?;
-        let rows = link.query(sql::SWITCHES_ALL, &[&domain]).await?;
+        let off = domains::switches(&link, domain).await?;
         self.shared.give_back(link);
-        let switch = |row| {
-            let note = Note { who: column(row, 2)?, why: column(row, 3)? };
-            Ok(Switch { gate: column(row, 0)?, at: column(row, 1)?, note })
-        };
-        rows.iter().map(switch).collect()
+        Ok(off)
     }
 
     async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
         self.shared.known(domain).await?;
         let now = self.server_clock().await?;
         self.orders_at(domain, now).await
+    }
+
+    fn heard(&self, domain: &str) -> Said {
+        self.shared.domains.get(domain).map_or_else(Said::default, |known| known.said.clone())
     }
 
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {

@@ -12,10 +12,11 @@ use tidegate_core::gates::{
 use super::link::unreachable;
 use super::plan::Plan;
 use super::scripts::Operation;
-use super::{Domain, Inner, RedisGates, Said, flag, reply};
+use super::{Domain, Inner, Records, RedisGates, flag, reply};
 use crate::GatesError;
 use crate::operations::{
-    Change, DomainUsage, GateOperations, Note, Order, Released, Switch, has_effect, order_text, refuse_under,
+    Change, DomainUsage, GateOperations, Note, Order, Released, Said, Switch, has_effect, order_text,
+    refuse_order, refuse_under,
 };
 
 /// Changes by operators that are kept per domain, and how long (seconds).
@@ -68,11 +69,11 @@ impl Inner {
     }
 
     /// What operators have said about a domain.
-    pub(super) async fn said_of(&self, name: &str, plan: &Plan) -> Result<Said, GatesError> {
+    pub(super) async fn said_of(&self, name: &str, plan: &Plan) -> Result<Records, GatesError> {
         let off = self.records_of(name, "switches", plan).await?;
         let mut orders: BTreeMap<String, Order> = self.records_of(name, "orders", plan).await?;
         orders.retain(|gate, _| plan.compiled.is_breaker(gate));
-        Ok(Said { off, orders })
+        Ok(Records { off, orders })
     }
 
     /// Writes or removes records of a domain, by gate, and tells every process. What is said about it now.
@@ -81,7 +82,7 @@ impl Inner {
         domain: &str,
         what: &str,
         records: Vec<(String, Option<T>)>,
-    ) -> Result<Said, GatesError> {
+    ) -> Result<Records, GatesError> {
         let key = self.record_key(domain, what);
         for (gate, record) in records {
             let mut change = redis::cmd(if record.is_some() { "HSET" } else { "HDEL" });
@@ -102,19 +103,22 @@ impl Inner {
         Ok(said)
     }
 
-    /// Reads the switches of all domains again.
+    /// Reads again what operators have said about all domains. One that cannot be read does not hide the others.
     pub(super) async fn read_switches(&self) -> Result<(), GatesError> {
         let names: Vec<Box<str>> =
             self.domains.read().unwrap_or_else(std::sync::PoisonError::into_inner).keys().cloned().collect();
+        let mut all = Ok(());
         for name in names {
             let domain = self.known(&name)?;
-            let said = self.said_of(&name, &domain.plan).await?;
-            self.adopt(&name, said)?;
+            match self.said_of(&name, &domain.plan).await {
+                Ok(said) => self.adopt(&name, said)?,
+                Err(e) => all = Err(e),
+            }
         }
-        Ok(())
+        all
     }
 
-    fn adopt(&self, name: &str, said: Said) -> Result<(), GatesError> {
+    fn adopt(&self, name: &str, said: Records) -> Result<(), GatesError> {
         let domain = self.known(name)?;
         if domain.said == said {
             return Ok(());
@@ -280,11 +284,12 @@ impl GateOperations for RedisGates {
         let known = inner.known(domain)?;
         let id = known.plan.id_of(gate).map(|id| id.to_string());
         let id = id.ok_or_else(|| GatesError::UnknownGate { domain: domain.into(), gate: gate.into() })?;
+        refuse_order(domain, gate, known.plan.compiled.is_breaker(gate), order)?;
         let at = now.unwrap_or_else(|| inner.clock());
         let said = inner.said_of(domain, &known.plan).await?;
         refuse_under(said.orders.get(gate), key, order, at)?;
-        if key.is_none() && known.plan.compiled.is_breaker(gate) {
-            // Before it is told to the partitions that are there: those that are made meanwhile have it from the start.
+        if key.is_none() {
+            // Before it is told to the partitions that are there: it goes with every call, also to those that are made meanwhile.
             let over = said.orders.into_values().filter(|o| o.until <= at && o.gate != gate);
             let mut orders: Vec<(String, Option<Order>)> = over.map(|o| (o.gate, None)).collect();
             orders.push((gate.to_owned(), Order::of(gate, order, at, &note)));
@@ -340,6 +345,17 @@ impl GateOperations for RedisGates {
         let (known, now) = (self.inner.known(domain)?, self.inner.clock());
         let orders = self.inner.said_of(domain, &known.plan).await?.orders;
         Ok(orders.into_values().filter(|order| order.until > now).collect())
+    }
+
+    fn heard(&self, domain: &str) -> Said {
+        let known = self.inner.known(domain);
+        known.map_or_else(
+            |_| Said::default(),
+            |known| {
+                let Records { off, orders } = &known.said;
+                Said { off: off.values().cloned().collect(), orders: orders.values().cloned().collect() }
+            },
+        )
     }
 
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {

@@ -115,7 +115,6 @@ impl Plan {
             "fair": self.set().fair.is_some() && scope.mask & (1 << Part::Tenant as u8) == 0,
             "pool": here().any(|k| matches!(k, Kind::Slots(_) | Kind::Lock(_))),
             "level": here().any(|k| matches!(k, Kind::Reported(_))),
-            "other": here().any(|k| matches!(k, Kind::Breaker(_) | Kind::Quota(_))),
             "parts": parts.map(|i| i + 1).collect::<Vec<_>>(),
             "narrower": narrower.map(|n| n + 1).collect::<Vec<_>>(),
             "only": if only.is_empty() { json!(false) } else { json!(only) },

@@ -5,7 +5,7 @@ use tidegate_core::gates::{BreakerOrder, GateSet, Holder, HolderView, Micros, Sc
 
 use super::{Snapshot, Watched};
 use crate::noticeboard::{Footprint, Noticeboard};
-use crate::operations::{Change, DomainUsage, Note, Order, Released, Switch};
+use crate::operations::{Change, DomainUsage, Note, Order, Released, Said, Switch};
 use crate::{Backend, GateOperations, GatesError};
 
 #[async_trait]
@@ -94,6 +94,10 @@ impl<B: Backend + 'static> GateOperations for Watched<B> {
 
     async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
         self.inner.backend.orders(domain).await
+    }
+
+    fn heard(&self, domain: &str) -> Said {
+        self.inner.backend.heard(domain)
     }
 
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {

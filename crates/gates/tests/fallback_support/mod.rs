@@ -12,7 +12,7 @@ use tidegate_core::gates::{
 };
 use tidegate_gates::{
     BackendState, Change, DomainUsage, Fallback, FallbackOptions, GateOperations, Gates, GatesError,
-    InProcess, Note, Order, Released, Switch, Turn,
+    InProcess, Note, Order, Released, Said, Switch, Turn,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -207,6 +207,9 @@ impl GateOperations for Shaky {
     }
     async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
         self.reached().await?.orders(domain).await
+    }
+    fn heard(&self, domain: &str) -> Said {
+        self.server.gates.lock().unwrap().heard(domain)
     }
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
         self.reached().await?.changes(domain).await

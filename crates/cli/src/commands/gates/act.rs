@@ -155,12 +155,8 @@ async fn order(
 ) -> Result<()> {
     let (BreakerArgs { domain, gate, .. }, key) = (breaker, breaker.key());
     let count = backend.order_breaker(None, domain, (gate, key), order, because.note()).await?;
-    if count == 0 {
-        // Until something was asked of it, nothing says what it is.
-        refuse_another_gate(backend, domain, gate).await?;
-        if let Some(key) = key {
-            return Err(no_key(domain, gate, key));
-        }
+    if let (0, Some(key)) = (count, key) {
+        return Err(no_key(domain, gate, key));
     }
     output.answer(&json!({ "domain": domain, "gate": gate, "breakers": count }), || {
         match (count, key, order) {

@@ -57,6 +57,38 @@ fn a_bucket_that_fills_faster_than_it_was_told_calls_one_after_the_other() {
 }
 
 #[test]
+fn who_waits_for_another_gate_than_the_bucket_is_not_called_by_the_bucket() {
+    let other = |kind| vec![Gate::new("points", bucket(100.0, 50.0)), Gate::new("other", kind)];
+    // An open breaker: all have been told until when.
+    let mut w = world(other(Kind::Breaker(Breaker::default())));
+    let held = w.permit(&call(1));
+    let _ = w.state.order_breaker(&w.set, w.now, "other", None, BreakerOrder::Trip { lasts: 60 * SECOND });
+    for n in 2..6 {
+        assert_eq!(w.wait(&call(n)).woken, [], "the bucket is nearly full, and nobody waits for it");
+    }
+    assert_eq!(w.settle(&held, End::Ok).woken, [Holder::number(2)], "an answer may close the breaker");
+    // A rate: what comes back to the bucket is of no use to who waits for it.
+    let mut w = world(other(smooth(1, 2)));
+    let held = [w.permit(&call(1)), w.permit(&call(2))];
+    w.wait(&call(3));
+    let back = Outcome { actual: Some(Points(0)), ..Outcome::of(End::Ok) };
+    for permit in held {
+        assert_eq!(w.state.settle(&w.set, w.now, &permit, &back).woken, []);
+    }
+}
+
+#[test]
+fn after_a_cool_down_who_has_not_come_is_called() {
+    let mut w = world(vec![Gate::new("points", bucket(100.0, 50.0))]);
+    let held = w.permit(&call(1));
+    let throttled = End::Throttled { retry_after: Some(10 * SECOND) };
+    w.settle(&held, throttled);
+    let first = w.wait(&Call { cost: Points::whole(60), ..call(2) });
+    w.now = first.retry_at + SECOND;
+    assert_eq!(w.wait(&Call { cost: Points::whole(60), ..call(3) }).woken, [Holder::number(2)]);
+}
+
+#[test]
 fn a_place_lapses_shortly_after_its_time_and_coming_late_costs_only_the_turn() {
     let mut w = world(vec![Gate::new("slots", slots(1))]);
     let held = w.permit(&call(1));
