@@ -265,6 +265,10 @@ impl GateOperations for RemoteGates {
         Ok(self.domain(domain).await?.orders)
     }
 
+    async fn gates_of(&self, domain: &str) -> Result<Option<GateSet>, GatesError> {
+        Ok(self.domain(domain).await?.settings)
+    }
+
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
         Ok(self.domain(domain).await?.changes)
     }

@@ -44,8 +44,8 @@ pub enum GatesError {
         domain: String,
     },
     /// The backend did not answer, or not in time. The operation may have been done.
-    #[error("the gates' backend did not answer")]
-    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the gates' backend did not answer: {}", cause(.0.as_ref()))]
+    Unreachable(Box<dyn std::error::Error + Send + Sync>),
     /// A server refused, for a reason of its own.
     #[error("{detail}")]
     Refused {
@@ -92,4 +92,18 @@ impl GatesError {
             Self::Corrupt(_) => codes::CORRUPT,
         }
     }
+}
+
+/// What is behind an error, down to the first cause: drivers say "error connecting to server" and keep the reason for themselves.
+fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut behind = error.source();
+    while let Some(error) = behind {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        behind = error.source();
+    }
+    text
 }

@@ -40,7 +40,9 @@ pub use error::GatesError;
 pub use fallback::{BackendState, Cause, Counters, Fallback, FallbackOptions, Health};
 pub use in_process::InProcess;
 pub use noticeboard::{DomainReport, Footprint, GatesReport, Live, Noticeboard};
-pub use operations::{Change, DomainUsage, GateOperations, Note, Order, Released, Said, Switch};
+pub use operations::{
+    Change, DomainUsage, GateOperations, LONGEST_ORDER, Note, Order, Released, Said, Switch,
+};
 pub use patience::admitted;
 #[cfg(feature = "postgres")]
 pub use postgres::{PgGates, PgGatesOptions};

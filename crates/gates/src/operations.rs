@@ -107,7 +107,7 @@ pub(crate) fn order_text(gate: &str, key: Option<&str>, order: BreakerOrder) -> 
 }
 
 /// Longest time that a breaker is kept open by one order.
-const LONGEST_ORDER: Micros = 366 * 24 * 3_600 * SECOND;
+pub const LONGEST_ORDER: Micros = 366 * 24 * 3_600 * SECOND;
 
 /// Refuses an order to what is no breaker, and one for a time that makes no sense.
 pub(crate) fn refuse_order(
@@ -213,6 +213,12 @@ pub trait GateOperations: Send + Sync {
 
     /// Breakers that are open for all keys by an operator's order now.
     async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError>;
+
+    /// The gates of a domain as they are set; none if that cannot be told here.
+    async fn gates_of(&self, domain: &str) -> Result<Option<GateSet>, GatesError> {
+        let _ = domain;
+        Ok(None)
+    }
 
     /// What this process has last heard that operators have said; nobody is asked. What they said holds on while the backend is away.
     fn heard(&self, domain: &str) -> Said {

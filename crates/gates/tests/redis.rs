@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tidegate_core::gates::config::{Breaker, Lock, Quota, Slots, Smooth, Window};
 use tidegate_core::gates::{
-    Admission, Call, End, Gate, GateSet, Holder, Kind, LeaseEnd, Outcome, Part, Permit, Renewal, Span,
-    Target, Unit,
+    Admission, BreakerOrder, Call, End, Gate, GateSet, Holder, Kind, LeaseEnd, Outcome, Part, Permit,
+    Renewal, SECOND, Span, Target, Unit,
 };
 use tidegate_gates::history::{self, History};
 use tidegate_gates::{GateOperations, Gates, InProcess, Note, RedisGates, RedisOptions, admitted};
@@ -395,6 +395,40 @@ async fn a_server_that_comes_back_empty_gives_no_second_burst_and_old_permits_ar
     let Admission::Wait(wait) = reply else { panic!("{reply:?}") };
     assert!(wait.retry_at - gates.clock() > 500_000_000, "a whole window must pass first: {wait:?}");
     assert_eq!(gates.settle(None, &held, &Outcome::of(End::Ok)).await.unwrap().state, LeaseEnd::Gone);
+}
+
+#[tokio::test]
+async fn what_operators_have_said_is_said_again_to_a_server_that_comes_back_empty() {
+    let mut server = Server::start(&[]).unwrap();
+    let gates = RedisGates::connect(&server.url(), RedisOptions::default()).await.unwrap();
+    let breaker = Gate::new("health", Kind::Breaker(Breaker::default())).per(&[Part::Account]);
+    gates
+        .configure("d", GateSet::of(vec![Gate::new("slots", Kind::Slots(Slots::of(1))), breaker]))
+        .await
+        .unwrap();
+    let trip = BreakerOrder::Trip { lasts: 600 * SECOND };
+    gates.order_breaker(None, "d", ("health", None), trip, note()).await.unwrap();
+    gates.switch("d", Some("slots"), true, note()).await.unwrap();
+    server.stop().unwrap();
+    server.resume().unwrap();
+    let said_again = async {
+        loop {
+            let known = (gates.switches("d").await, gates.orders("d").await);
+            if matches!(&known, (Ok(off), Ok(orders)) if off.len() == 1 && orders.len() == 1) {
+                return known;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let (off, orders) =
+        tokio::time::timeout(Duration::from_secs(30), said_again).await.expect("it is said again");
+    assert_eq!((&off.unwrap()[0].note, &orders.unwrap()[0].note), (&note(), &note()));
+    // Who hears of it later knows it, too; and what is taken back stays so.
+    let other = RedisGates::connect(&server.url(), RedisOptions::default()).await.unwrap();
+    other.configure("d", gates.gates_of("d").await.unwrap().unwrap()).await.unwrap();
+    assert_eq!(other.heard("d").off.len(), 1);
+    gates.switch("d", Some("slots"), false, note()).await.unwrap();
+    assert!(gates.switches("d").await.unwrap().is_empty());
 }
 
 #[tokio::test]

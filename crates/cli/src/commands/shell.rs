@@ -23,7 +23,8 @@ pub(crate) struct CompletionsArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
     /// Directory to write to; made if it does not exist
-    dir: PathBuf,
+    #[arg(value_name = "DIR")]
+    pages: PathBuf,
 }
 
 /// Prints a completion script.
@@ -35,14 +36,40 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<()> {
 
 /// Writes a manual page for every command.
 pub(crate) fn man(args: &ManArgs, output: &Output) -> Result<()> {
-    std::fs::create_dir_all(&args.dir)?;
-    clap_mangen::generate_to(Cli::command(), &args.dir)?;
+    std::fs::create_dir_all(&args.pages)?;
+    clap_mangen::generate_to(Cli::command(), &args.pages)?;
     let ours = |e: io::Result<std::fs::DirEntry>| {
         e.is_ok_and(|e| e.file_name().to_string_lossy().starts_with("tidegate"))
     };
-    let pages = std::fs::read_dir(&args.dir)?.filter_map(|e| ours(e).then_some(())).count();
-    let dir = args.dir.display().to_string();
+    let pages = std::fs::read_dir(&args.pages)?.filter_map(|e| ours(e).then_some(())).count();
+    let dir = args.pages.display().to_string();
     output.answer(&json!({ "dir": dir, "pages": pages }), || {
         format!("Wrote {} to {dir}; `man -l {dir}/tidegate.1` shows the first.", plural(pages as u64, "page"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Command;
+
+    use super::*;
+
+    /// Two arguments of one name are one: `--only` once was the API key.
+    #[test]
+    fn no_argument_of_a_command_takes_the_name_of_one_that_is_everywhere() {
+        fn walk(command: &Command, path: &str, everywhere: &[&str]) {
+            for sub in command.get_subcommands() {
+                let path = format!("{path} {}", sub.get_name());
+                for own in sub.get_arguments().filter(|a| !a.is_global_set()) {
+                    assert!(!everywhere.contains(&own.get_id().as_str()), "{path}: {}", own.get_id());
+                }
+                walk(sub, &path, everywhere);
+            }
+        }
+        let cli = Cli::command();
+        let global = cli.get_arguments().filter(|a| a.is_global_set());
+        let everywhere: Vec<&str> = global.map(|a| a.get_id().as_str()).collect();
+        assert!(everywhere.contains(&"key"));
+        walk(&cli, "tidegate", &everywhere);
+    }
 }

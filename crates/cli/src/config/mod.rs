@@ -123,7 +123,7 @@ impl Config {
         &self.values
     }
 
-    fn value(&self, key: &str) -> &Value {
+    pub(crate) fn value(&self, key: &str) -> &Value {
         let found = self.values.iter().find(|v| v.setting.key == key);
         found.unwrap_or_else(|| unreachable!("{key} is not in the table of settings"))
     }

@@ -113,7 +113,6 @@ impl Rule {
     }
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone)]
 pub(super) struct ScopeRule {
     pub mask: u8,

@@ -126,6 +126,10 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
         Ok(orders)
     }
 
+    async fn gates_of(&self, domain: &str) -> Result<Option<GateSet>, GatesError> {
+        Ok(Some(self.inner.known(domain)?.set.clone()))
+    }
+
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
         self.inner.ask(self.inner.backend.changes(domain)).await
     }

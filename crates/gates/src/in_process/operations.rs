@@ -107,7 +107,7 @@ impl InProcess {
                 // For partitions that are made later.
                 shard.set.order(records.orders.values().map(|o| (o.gate.as_str(), o.until)));
                 shard.each(known.split, |set, state| {
-                    changed += state.order_breaker(set, now, gate, key, order)
+                    changed += state.order_breaker(set, now, gate, key, order);
                 });
             }
             changed
@@ -252,6 +252,12 @@ impl GateOperations for InProcess {
     async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
         let now = self.clock();
         self.records(domain, |records| records.orders.values().filter(|o| o.until > now).cloned().collect())
+    }
+
+    async fn gates_of(&self, domain: &str) -> Result<Option<GateSet>, GatesError> {
+        let domains = self.read();
+        let known = domains.get(&DomainName::new(domain)).ok_or_else(|| unknown(domain))?;
+        Ok(known.shards.first().map(|shard| lock(shard).set.set().clone()))
     }
 
     fn heard(&self, domain: &str) -> Said {

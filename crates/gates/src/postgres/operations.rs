@@ -303,6 +303,10 @@ impl GateOperations for PgGates {
         self.orders_at(domain, now).await
     }
 
+    async fn gates_of(&self, domain: &str) -> Result<Option<GateSet>, GatesError> {
+        Ok(Some(self.shared.known(domain).await?.set.set().clone()))
+    }
+
     fn heard(&self, domain: &str) -> Said {
         self.shared.domains.get(domain).map_or_else(Said::default, |known| known.said.clone())
     }

@@ -97,10 +97,16 @@ impl Inner {
         self.link.ask(&key, &keep).await.map_err(unreachable)?;
         let said = self.said_of(domain, &self.known(domain)?.plan).await?;
         self.adopt(domain, said.clone())?;
+        self.tell_of(domain).await?;
+        Ok(said)
+    }
+
+    /// Tells every process that something was said about a domain.
+    async fn tell_of(&self, domain: &str) -> Result<(), GatesError> {
         let mut tell = redis::cmd("PUBLISH");
         tell.arg(self.changes_channel()).arg(domain);
-        self.link.ask(&key, &tell).await.map_err(unreachable)?;
-        Ok(said)
+        self.link.ask(&self.record_key(domain, "changes"), &tell).await.map_err(unreachable)?;
+        Ok(())
     }
 
     /// Reads again what operators have said about all domains. One that cannot be read does not hide the others.
@@ -110,12 +116,60 @@ impl Inner {
         let mut all = Ok(());
         for name in names {
             let domain = self.known(&name)?;
-            match self.said_of(&name, &domain.plan).await {
+            let said = match self.said_of(&name, &domain.plan).await {
+                Ok(said) => self.say_again(&domain, said).await,
+                Err(e) => Err(e),
+            };
+            match said {
                 Ok(said) => self.adopt(&name, said)?,
                 Err(e) => all = Err(e),
             }
         }
         all
+    }
+
+    /// Whoever takes back what was said leaves a record of that. Where there is none at all, the server has lost everything, and this
+    /// process says again what it has heard.
+    async fn say_again(&self, domain: &Domain, said: Records) -> Result<Records, GatesError> {
+        let (Records { off, orders }, now) = (&domain.said, self.clock());
+        let orders: Vec<&Order> = orders.values().filter(|order| order.until > now).collect();
+        if said != Records::default() || (off.is_empty() && orders.is_empty()) {
+            return Ok(said);
+        }
+        let changes = self.record_key(&domain.name, "changes");
+        let mut ask = redis::cmd("EXISTS");
+        ask.arg(&changes);
+        if read::<i64>(self.link.ask(&changes, &ask).await.map_err(unreachable)?)? > 0 {
+            return Ok(said);
+        }
+        tracing::warn!(domain = %domain.name, "gates: the server has lost what operators have said; it is said again");
+        let off = off.values().map(|switch| Ok((&switch.gate, written(switch)?)));
+        self.keep_records(domain, "switches", off.collect::<Result<_, GatesError>>()?).await?;
+        let orders = orders.into_iter().map(|order| Ok((&order.gate, written(order)?)));
+        self.keep_records(domain, "orders", orders.collect::<Result<_, GatesError>>()?).await?;
+        let note = Note { who: "tidegate".into(), why: "the server had lost everything".into() };
+        self.record(&domain.name, "switches and orders said again".into(), note).await?;
+        self.tell_of(&domain.name).await?;
+        self.said_of(&domain.name, &domain.plan).await
+    }
+
+    /// Writes records of a domain where there are none.
+    async fn keep_records(
+        &self,
+        domain: &Domain,
+        what: &str,
+        records: Vec<(&String, String)>,
+    ) -> Result<(), GatesError> {
+        let key = self.record_key(&domain.name, what);
+        for (gate, record) in records {
+            let mut keep = redis::cmd("HSETNX");
+            keep.arg(&key).arg(gate).arg(record);
+            self.link.ask(&key, &keep).await.map_err(unreachable)?;
+        }
+        let mut keep = redis::cmd("EXPIRE");
+        keep.arg(&key).arg(RECORDS_LAST);
+        self.link.ask(&key, &keep).await.map_err(unreachable)?;
+        Ok(())
     }
 
     fn adopt(&self, name: &str, said: Records) -> Result<(), GatesError> {
@@ -345,6 +399,10 @@ impl GateOperations for RedisGates {
         let (known, now) = (self.inner.known(domain)?, self.inner.clock());
         let orders = self.inner.said_of(domain, &known.plan).await?.orders;
         Ok(orders.into_values().filter(|order| order.until > now).collect())
+    }
+
+    async fn gates_of(&self, domain: &str) -> Result<Option<GateSet>, GatesError> {
+        Ok(Some(self.inner.known(domain)?.set().clone()))
     }
 
     fn heard(&self, domain: &str) -> Said {

@@ -96,6 +96,10 @@ impl<B: Backend + 'static> GateOperations for Watched<B> {
         self.inner.backend.orders(domain).await
     }
 
+    async fn gates_of(&self, domain: &str) -> Result<Option<GateSet>, GatesError> {
+        self.inner.backend.gates_of(domain).await
+    }
+
     fn heard(&self, domain: &str) -> Said {
         self.inner.backend.heard(domain)
     }

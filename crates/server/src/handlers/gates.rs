@@ -122,6 +122,13 @@ pub(crate) async fn settings(call: Call) -> Answer {
     ok(&SettingsReply { settings })
 }
 
+/// What has lapsed is free, and counted until the next call finds it so: who looks finds it so, too.
+async fn end_what_is_over(call: &Call, backend: &dyn Backend, domain: &str) -> Result<(), Problem> {
+    let freed = done(call, backend.expire(None, domain).await)?;
+    wake(call, domain, &freed.woken).await;
+    Ok(())
+}
+
 /// All domains, and how much state each has.
 #[utoipa::path(
     get, path = "/v1/gates", tag = "gates", operation_id = "gates",
@@ -129,11 +136,13 @@ pub(crate) async fn settings(call: Call) -> Answer {
 )]
 pub(crate) async fn list(call: Call) -> Answer {
     call.query()?.end()?;
-    let domains = match &call.app.gates {
-        Some(gates) => done(&call, gates.backend.usage().await)?,
-        None => vec![],
-    };
-    ok(&DomainsReply { domains })
+    let Some(gates) = &call.app.gates else { return ok(&DomainsReply { domains: vec![] }) };
+    for usage in done(&call, gates.backend.usage().await)? {
+        if usage.total.leases + usage.total.places > 0 {
+            end_what_is_over(&call, &*gates.backend, &usage.domain).await?;
+        }
+    }
+    ok(&DomainsReply { domains: done(&call, gates.backend.usage().await)? })
 }
 
 /// Everything about a domain.
@@ -148,6 +157,7 @@ pub(crate) async fn get(call: Call) -> Answer {
     call.query()?.end()?;
     let (gates, domain) = (gates(&call)?, call.text("domain"));
     let backend = &*gates.backend;
+    end_what_is_over(&call, backend, domain).await?;
     ok(&DomainReply {
         settings: gates.settings.gates.get(domain).cloned(),
         scopes: done(&call, backend.inspect(None, domain, SHOWN).await)?,

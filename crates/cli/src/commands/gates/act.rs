@@ -1,11 +1,10 @@
 //! The levers of an emergency. Each says who and why, which the gates keep.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
-use tidegate::gates::{Backend, BreakerOrder, GateView, GatesError, Holder, Released};
+use tidegate::gates::{Backend, BreakerOrder, Gate, GateSet, GatesError, Holder, Kind, Released};
 use tidegate_core::codes;
 use tidegate_core::time::{Millis, Timestamp};
+use tidegate_gates::LONGEST_ORDER;
 
 use super::look::{holder_json, holders_table, switch_json, usage_json};
 use super::{Because, BreakerArgs};
@@ -105,10 +104,7 @@ pub(super) async fn reset(
     because: &Because,
     output: &Output,
 ) -> Result<()> {
-    refuse_another_gate(backend, &breaker.domain, &breaker.gate).await?;
-    if let Some(key) = breaker.key() {
-        known_key(backend, &breaker.domain, &breaker.gate, key).await?;
-    }
+    known_breaker(backend, breaker).await?;
     order(backend, breaker, BreakerOrder::Reset, because, output, "Reset").await
 }
 
@@ -120,18 +116,15 @@ pub(super) async fn trip(
     output: &Output,
 ) -> Result<()> {
     let ms = parse::span(span)?;
-    if ms == 0 {
-        return Err(Failure::new(codes::INVALID_REQUEST, "for no time at all, nothing is tripped")
-            .hint("say how long: --for 10m"));
+    if !(1..=LONGEST_ORDER / 1_000).contains(&ms) {
+        let problem = format!("a breaker is tripped for up to 366 days, not for {}", Millis(ms));
+        return Err(Failure::new(codes::INVALID_REQUEST, problem).hint("say how long: --for 10m"));
     }
     let (domain, gate) = (&breaker.domain, &breaker.gate);
     // Says so before it asks.
-    refuse_another_gate(backend, domain, gate).await?;
+    known_breaker(backend, breaker).await?;
     let (whose, others) = match breaker.key() {
-        Some(key) => {
-            known_key(backend, domain, gate, key).await?;
-            (format!("{gate} of {domain} for {}", shown(key)), "; other keys are not touched")
-        }
+        Some(key) => (format!("{gate} of {domain} for {}", shown(key)), "; other keys are not touched"),
         None => (format!("{gate} of {domain}"), ", also for keys that come"),
     };
     let preview = format!("Nothing passes {whose} for {}{others}.\n", Millis(ms));
@@ -140,8 +133,14 @@ pub(super) async fn trip(
             let order_ = BreakerOrder::Trip { lasts: ms.saturating_mul(1_000) };
             order(backend, breaker, order_, because, output, "Tripped").await
         }
-        Decision::DryRun => output.answer(&json!({ "tripped": 0 }), || preview.clone()),
-        Decision::Declined => output.answer(&json!({ "tripped": 0 }), || NOTHING.into()),
+        decision => {
+            let value =
+                json!({ "domain": domain, "gate": gate, "key": breaker.key(), "for_ms": ms, "breakers": 0 });
+            output.answer(
+                &value,
+                || if decision == Decision::DryRun { preview.clone() } else { NOTHING.into() },
+            )
+        }
     }
 }
 
@@ -199,27 +198,45 @@ fn no_key(domain: &str, gate: &str, key: &str) -> Failure {
     ))
 }
 
-/// Refuses a gate that is seen to be no breaker.
-async fn refuse_another_gate(backend: &dyn Backend, domain: &str, gate: &str) -> Result<()> {
-    let scopes = backend.inspect(None, domain, super::KEYS_LOOKED_AT).await?;
-    let gates = || scopes.iter().flat_map(|scope| &scope.gates);
-    let is_breaker = |view: &GateView| matches!(view, GateView::Breaker { .. });
-    if !gates().any(|(name, view)| **name == *gate && !is_breaker(view)) {
-        return Ok(());
+/// Refuses a gate that the domain does not have, with those that it has. Nothing is said where its settings are not known.
+async fn known_gate(backend: &dyn Backend, domain: &str, gate: &str) -> Result<Option<(GateSet, Gate)>> {
+    let Some(set) = backend.gates_of(domain).await? else { return Ok(None) };
+    let names = || set.gates.iter().map(|g| g.name.as_str());
+    match set.gates.iter().find(|g| g.name == gate).cloned() {
+        Some(gate) => Ok(Some((set, gate))),
+        None => {
+            let problem = format!("{domain} has no gate {gate}; nothing was changed");
+            Err(Failure::new(codes::GATE_NOT_FOUND, problem).hint(match nearest(gate, names()) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("its gates: {}", names().collect::<Vec<_>>().join(", ")),
+            }))
+        }
     }
-    let breakers: BTreeSet<&str> =
-        gates().filter(|(_, view)| is_breaker(view)).map(|(name, _)| &**name).collect();
-    let hint = match breakers.len() {
-        0 => format!(
-            "`tidegate gates show {domain}` lists its gates; `tidegate gates disable {domain} {gate}` lets calls pass"
-        ),
-        _ => format!("its breakers: {}", breakers.into_iter().collect::<Vec<_>>().join(", ")),
-    };
-    Err(Failure::new(
-        codes::GATE_NOT_FOUND,
-        format!("gate {gate} of {domain} is no breaker; nothing was changed"),
-    )
-    .hint(hint))
+}
+
+/// Refuses a gate that is no breaker, and a key of one that has none.
+async fn known_breaker(backend: &dyn Backend, breaker: &BreakerArgs) -> Result<()> {
+    let (domain, gate) = (&breaker.domain, &breaker.gate);
+    let Some((set, found)) = known_gate(backend, domain, gate).await? else { return Ok(()) };
+    if !matches!(found.gate, Kind::Breaker(_)) {
+        let breakers = set.gates.iter().filter(|g| matches!(g.gate, Kind::Breaker(_)));
+        let breakers: Vec<&str> = breakers.map(|g| g.name.as_str()).collect();
+        let hint = match breakers.len() {
+            0 => format!("it has none; `tidegate gates disable {domain} {gate}` lets calls pass"),
+            _ => format!("its breakers: {}", breakers.join(", ")),
+        };
+        let problem = format!("gate {gate} of {domain} is no breaker; nothing was changed");
+        return Err(Failure::new(codes::GATE_NOT_FOUND, problem).hint(hint));
+    }
+    match breaker.key() {
+        Some(key) if found.per.is_empty() && !key.is_empty() => {
+            let problem =
+                format!("{gate} of {domain} is one for all; it has no key {key:?}; nothing was changed");
+            Err(Failure::new(codes::GATE_NOT_FOUND, problem).hint("leave out --only"))
+        }
+        Some(key) => known_key(backend, domain, gate, key).await,
+        None => Ok(()),
+    }
 }
 
 pub(super) async fn disable(
@@ -230,14 +247,18 @@ pub(super) async fn disable(
 ) -> Result<()> {
     let what = gate.map_or_else(|| format!("all gates of {domain}"), |g| format!("gate {g} of {domain}"));
     // Says that there is no such gate before it asks.
-    backend.switches(domain).await?;
+    match gate {
+        Some(gate) => drop(known_gate(backend, domain, gate).await?),
+        None => drop(backend.switches(domain).await?),
+    }
     let preview = format!("Calls pass {what} as if it were not there, until it is enabled again.\n");
     match ask(consent, &format!("Disable {what}?"), &preview, output)? {
         Decision::Go => {
             let off = backend.switch(domain, gate, true, because.note()).await?;
             let value: Vec<Value> = off.iter().map(switch_json).collect();
             output.answer(&json!({ "off": value }), || {
-                format!("Disabled {what}. `tidegate gates enable {domain}` switches it on again.")
+                let again = gate.map_or(String::new(), |gate| format!(" {gate}"));
+                format!("Disabled {what}. `tidegate gates enable {domain}{again}` switches it on again.")
             })
         }
         Decision::DryRun => output.answer(&json!({ "off": [] }), || preview.clone()),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tidegate::gates::{
-    Backend, Change, DomainUsage, GateView, HolderView, Order, ScopeView, Switch, WaiterView,
+    Backend, Change, DomainUsage, GateView, HolderView, Note, Order, ScopeView, Switch, WaiterView,
 };
 use tidegate_core::gates::{BreakerState, Micros};
 use tidegate_core::time::{Millis, Timestamp};
@@ -69,21 +69,29 @@ impl Trouble {
             let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
             parts.push(format!("{gate} {}{of}{more}", state_of(*state)));
         }
-        parts.extend(match &self.off[..] {
-            [] => None,
-            [one] => Some(format!("{} off by {}: {}", one.gate, one.note.who, one.note.why)),
-            [first, ..] => {
-                Some(format!("{} gates off by {}: {}", self.off.len(), first.note.who, first.note.why))
-            }
-        });
+        parts.extend(switched_off(&self.off));
         (!parts.is_empty()).then(|| parts.join("; "))
     }
+}
+
+/// Who switched off what, and why; what was switched off together is said together.
+fn switched_off(off: &[Switch]) -> Vec<String> {
+    let mut said: Vec<(&Note, Vec<&str>)> = vec![];
+    for switch in off {
+        match said.iter_mut().find(|(note, _)| **note == switch.note) {
+            Some((_, gates)) => gates.push(&switch.gate),
+            None => said.push((&switch.note, vec![&switch.gate])),
+        }
+    }
+    said.iter()
+        .map(|(note, gates)| format!("{} off by {}: {}", gates.join(", "), note.who, note.why))
+        .collect()
 }
 
 /// Every domain, and what is wrong with it.
 pub(crate) async fn troubles(backend: &dyn Backend) -> Result<Vec<(DomainUsage, Trouble)>> {
     let mut rows = vec![];
-    for usage in backend.usage().await? {
+    for usage in used(backend).await? {
         let off = backend.switches(&usage.domain).await?;
         let orders = backend.orders(&usage.domain).await?;
         let by_order = |gate: &str| orders.iter().any(|order| order.gate == *gate);
@@ -139,8 +147,18 @@ fn order_json(order: &Order) -> Value {
     json!({ "gate": gate, "until": text(*until), "since": text(*at), "by": note.who, "reason": note.why })
 }
 
+/// What every domain has, without what has lapsed: that is free, and counted until the next call finds it so.
+async fn used(backend: &dyn Backend) -> Result<Vec<DomainUsage>> {
+    for usage in backend.usage().await? {
+        if usage.total.leases + usage.total.places > 0 {
+            backend.expire(None, &usage.domain).await?;
+        }
+    }
+    Ok(backend.usage().await?)
+}
+
 pub(super) async fn usage(backend: &dyn Backend, output: &Output) -> Result<()> {
-    let domains = backend.usage().await?;
+    let domains = used(backend).await?;
     let value: Vec<Value> = domains.iter().map(usage_json).collect();
     output.answer(&json!({ "domains": value }), || {
         let mut table = Table::new(vec![
@@ -166,6 +184,7 @@ pub(super) async fn usage(backend: &dyn Backend, output: &Output) -> Result<()> 
 }
 
 pub(super) async fn show(backend: &dyn Backend, domain: &str, most: usize, output: &Output) -> Result<()> {
+    backend.expire(None, domain).await?;
     let scopes = backend.inspect(None, domain, most).await?;
     let holders = backend.holders(domain, most).await?;
     let waiters = backend.waiters(domain, most).await?;
@@ -184,7 +203,8 @@ pub(super) async fn show(backend: &dyn Backend, domain: &str, most: usize, outpu
     });
     output.answer(&value, || {
         let mut text = vec![keys_table(&scopes, &off, output)];
-        text.extend(orders.iter().map(|order| output.style.yellow(&format!("{}\n", ordered(order, now)))));
+        let said = orders.iter().map(|order| ordered(order, now)).chain(switched_off(&off));
+        text.extend(said.map(|said| output.style.yellow(&format!("{said}\n"))));
         if !holders.is_empty() {
             text.push(holders_table(&holders, now).render(output));
         }

@@ -7,6 +7,7 @@ mod trace;
 use std::path::Path;
 use std::sync::Arc;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use tidegate::gates::watched::TraceQuery;
 use tidegate::gates::{Backend, GateSettings, GatesError, InvalidGates, Note, connect, connect_to_operate};
@@ -60,10 +61,10 @@ pub(crate) struct GatesArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Because {
     /// Why, for the record of changes
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     reason: String,
     /// Who, for the record of changes
-    #[arg(long, value_name = "NAME", default_value = OPERATOR)]
+    #[arg(long, value_name = "NAME", default_value = OPERATOR, value_parser = NonEmptyStringValueParser::new())]
     by: String,
 }
 
@@ -266,13 +267,13 @@ pub(crate) struct BreakerArgs {
     /// The gate
     gate: String,
     /// Only of this key, as `gates show` names it; of all if not given, also of those that come
-    #[arg(long = "only", value_name = "KEY")]
-    key: Option<String>,
+    #[arg(long, value_name = "KEY")]
+    only: Option<String>,
 }
 
 impl BreakerArgs {
     fn key(&self) -> Option<&str> {
-        self.key.as_deref().map(|key| if key == ALL_KEYS { "" } else { key })
+        self.only.as_deref().map(|key| if key == ALL_KEYS { "" } else { key })
     }
 }
 
@@ -373,15 +374,17 @@ pub(crate) async fn configured(config: &Config) -> Result<Option<(Arc<dyn Backen
             .hint("name the file that holds them: --gates-file gates.toml")),
         (url, Some(settings)) => {
             let url = url.unwrap_or("memory:");
-            let backend = connect(url).await.map_err(|e| {
-                let failure = Failure::from(e);
-                let shown = without_password(url);
-                Failure::new(failure.code(), format!("the gates at {shown}: {}", failure.message()))
-                    .hint(failure.hint_text())
-            })?;
+            let backend = connect(url).await.map_err(|e| at(url, e))?;
             Ok(Some((backend, settings)))
         }
     }
+}
+
+/// A failure of the gates at this address.
+fn at(url: &str, error: GatesError) -> Failure {
+    let failure = Failure::from(error);
+    Failure::new(failure.code(), format!("the gates at {}: {}", without_password(url), failure.message()))
+        .hint(failure.hint_text())
 }
 
 /// Gates, and the store whose connections they use.
@@ -401,9 +404,9 @@ pub(crate) async fn to_operate(config: &Config) -> Result<Operated> {
                     "name the file that holds them: --gates-file gates.toml; or ask a server that has it: --store http://…",
                 ));
             }
-            let backend = connect_to_operate(url).await?;
+            let backend = connect_to_operate(url).await.map_err(|e| at(url, e))?;
             if let Some(settings) = settings {
-                settings.apply(&*backend).await?;
+                settings.apply(&*backend).await.map_err(|e| at(url, e))?;
             }
             Ok(Operated { backend, _store: None })
         }

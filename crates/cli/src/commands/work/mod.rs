@@ -21,7 +21,7 @@ use self::exec::Command;
 use self::http::Endpoint;
 use self::kinds::Kinds;
 use self::metrics::Metrics;
-use crate::config::{Config, nearest};
+use crate::config::{Config, Source, nearest};
 use crate::data;
 use crate::error::{Failure, Result};
 use crate::job_log::{JobLog, JobLogArgs};
@@ -157,6 +157,14 @@ impl Handling {
 async fn gated(data: &data::Data, config: &Config, wanted: Option<&ConnectorName>) -> Result<Tidegate> {
     let tide = Tidegate::with_store(data.store.clone());
     if let Some(server) = &data.gates {
+        for key in ["gates.url", "gates.file"] {
+            if let Source::Flag(flag) = config.value(key).source {
+                let problem =
+                    format!("{flag} is not for a worker of a server: the server's own gates decide");
+                return Err(Failure::new(codes::INVALID_SETTING, problem)
+                    .hint("give them to `tidegate serve`, or leave them out here"));
+            }
+        }
         if let Some(wanted) = wanted {
             has_gates(wanted, &server.settings().await?)?;
         }
