@@ -84,7 +84,7 @@ end
 local function overdue(found, ahead, refused)
   local touched = {}
   for s, rule in ipairs(C.scopes) do
-    if refused[s] and rule.level and ahead[s].count > 0 and first_hopes(found[s]) then touched[#touched + 1] = found[s] end
+    if refused[s] and rule.level and ahead[s].count > 0 and first_hopes(found[s], true) then touched[#touched + 1] = found[s] end
   end
   return wake(touched, 1)
 end

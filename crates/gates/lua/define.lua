@@ -17,6 +17,7 @@ local function define(_, arguments)
     gate.packed, rule.list[rule.gates], rule.kinds[gate.name] = packed[i], gate, gate.k
     gate.quick, gate.settled = QUICK[gate.k], SETTLED[gate.k]
     if gate.k == 'level' then reported = reported + 1 end
+    rule.event = rule.event or level.events[gate.k]
     if gate.k == 'pool' then
       set.pools[#set.pools + 1] = gate
       rule.pools[#rule.pools + 1] = gate

@@ -235,13 +235,17 @@ local function tell(told)
   for channel, names in pairs(told) do command('PUBLISH', channel, names) end
 end
 
--- Whether the first of this scope key's line waits for a bucket and should ask now: there is enough for it, or will be much sooner than
--- it was told, because something came back, the bucket fills faster by now, or those before it have gone. Else, what it waits for.
-local function first_hopes(sc)
+-- Whether something may have happened to what the first of this scope key's line waits for; for a bucket: there is enough for it, or will be
+-- much sooner than it was told, because something came back, the bucket fills faster by now, or those before it have gone. Where time alone
+-- decides, everybody has been told the time. Who was told the time of a wider scope's gate asks, too, if nothing here is in its way.
+-- `bucket`: only if it waits for a bucket.
+local function first_hopes(sc, bucket)
   local name = first(sc, 1)[1]
   local place = name and place_of((waiter_in(name)))
-  local kind = place and sc.rule.kinds[place.gate]
-  if kind ~= 'level' then return false, kind end
+  if not place then return false end
+  local kind = sc.rule.kinds[place.gate] or (sc.rule.event and 'event') or (sc.rule.level and 'elsewhere')
+  if level.events[kind] then return not bucket end
+  if kind ~= 'level' and (bucket or kind ~= 'elsewhere') then return false end
   local sooner = level.sooner(place.retry_at)
   if sc.cool > t and sc.cool >= sooner then return false end
   for _, gate in ipairs(sc.rule.list) do
@@ -265,12 +269,7 @@ local function wake(touched, most)
   for _, sc in ipairs(touched) do
     if not done[sc.id] and sc.count > 0 then
       done[sc.id] = true
-      local fit = free(sc)
-      if not fit then
-        -- Where time alone decides, everybody has been told the time.
-        local hopes, kind = first_hopes(sc)
-        fit = (hopes or kind == 'breaker' or kind == 'quota') and 1 or 0
-      end
+      local fit = free(sc) or (first_hopes(sc) and 1 or 0)
       call_up(woken, told, seen, first(sc, min(fit, most)), most)
     end
   end

@@ -268,8 +268,9 @@ local function quick_hopes(all, base, rule, key)
   local raw = name and command('GET', P .. ':p:' .. (waiter_in(name)))
   if not raw then return false end
   local place = cmsgpack.unpack(raw)
-  local kind = rule.kinds[place[7]]
-  if kind ~= 'level' then return kind == 'breaker' or kind == 'quota' end
+  local kind = rule.kinds[place[7]] or (rule.event and 'event') or (rule.level and 'elsewhere')
+  if level.events[kind] then return true end
+  if kind ~= 'level' and kind ~= 'elsewhere' then return false end
   local head, sooner, at = {cost = place[3]}, level.sooner(place[5]), base + RECORD + all[base + RECORD]
   if all[base + 2] > t and all[base + 2] >= sooner then return false end
   for i = 1, #rule.list do

@@ -265,6 +265,9 @@ function level.check(g, _, _, ahead, call)
   return g[2] + wait, {5, floor(g[1] / NANO), floor(g[6] / NANO), cost, floor(margin / NANO), g[10]}
 end
 
+-- Gates that change by what happens and not by time, see `first_hopes`.
+level.events = {breaker = true, quota = true, event = true}
+
 -- Before which time the first of a line must be able to pass to be called: much sooner than it was told.
 function level.sooner(retry_at) return retry_at - max(SOON, floor((retry_at - t) / 8)) end
 

@@ -182,7 +182,8 @@ impl<B: Gates + GateOperations> Inner<B> {
                 self.turns.wake_all();
             }
             Turned::Back => {
-                self.all().iter().for_each(|domain| domain.returned(mono));
+                let now = self.backend.clock();
+                self.all().iter().for_each(|domain| domain.returned(now, mono));
                 tracing::info!("gates: the backend is back");
             }
         }
@@ -252,7 +253,8 @@ impl<B: Gates + GateOperations> Inner<B> {
             }
         }
         if !self.is_away() {
-            self.all().iter().for_each(|domain| domain.returned(mono));
+            let now = self.backend.clock();
+            self.all().iter().for_each(|domain| domain.returned(now, mono));
         }
         self.publish();
         true

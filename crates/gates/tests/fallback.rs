@@ -94,7 +94,10 @@ fn count_between(seen: &[(Micros, Micros)], from: Micros, to: Micros) -> usize {
 #[tokio::test(start_paused = true)]
 async fn what_operators_have_said_holds_while_the_backend_is_away() {
     let breaker = Gate::new("health", Kind::Breaker(Breaker::default())).per(&[Part::Account]);
-    let fleet = fleet(2, GateSet::of(vec![breaker, window(1)])).await;
+    // Processes remember what they admitted alone for as long as this one looks back.
+    let long = Window { max: 1_000, every: Span::secs(50), unit: Unit::Calls };
+    let long = Gate::new("long", Kind::Window(long));
+    let fleet = fleet(2, GateSet::of(vec![breaker, window(1), long])).await;
     let note = || Note { who: "ada".into(), why: "their outage".into() };
     let one = &fleet.members[0];
     let trip = BreakerOrder::Trip { lasts: 600 * SECOND };
@@ -103,7 +106,12 @@ async fn what_operators_have_said_holds_while_the_backend_is_away() {
     fleet.server.is(Mood::Down);
     sleep(Duration::from_secs(3)).await;
     for member in &fleet.members {
-        assert_eq!(because(member.admit(None, &call(1)).await.unwrap()), Because::BreakerOpen);
+        let Admission::Wait(wait) = member.admit(None, &call(1)).await.unwrap() else { panic!() };
+        assert_eq!(wait.because, Because::BreakerOpen);
+        assert!(
+            wait.retry_at - fleet.links[0].now() < 10 * SECOND,
+            "the order may be taken back sooner: {wait:?}"
+        );
         let orders = member.orders("d").await.unwrap();
         assert_eq!((orders.len(), &orders[0].note), (1, &note()));
         assert_eq!(member.switches("d").await.unwrap()[0].gate, "window");

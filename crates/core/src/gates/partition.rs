@@ -523,39 +523,35 @@ impl Partition {
     }
 
     /// The first of this scope key's line, and what it waits for if that is a gate of this scope.
-    fn first_awaits<'a>(&'a self, set: &'a Compiled, scope: &Scope) -> Option<(&'a Place, &'a Rule)> {
+    fn first_awaits<'a>(&'a self, set: &'a Compiled, scope: &Scope) -> Option<(&'a Place, Option<&'a Rule>)> {
         let place = scope.line.first(1).next().and_then(|place| self.places.get(place))?;
         let gates = &set.scopes[scope.rule].gates;
-        let gate = gates.iter().map(|i| &set.gates[*i]).find(|gate| gate.name == place.gate)?;
-        Some((place, gate.rule(&scope.key)))
+        let gate = gates.iter().map(|i| &set.gates[*i]).find(|gate| gate.name == place.gate);
+        Some((place, gate.map(|gate| gate.rule(&scope.key))))
     }
 
     /// Whether something may have happened to what the first of this line waits for. Where time alone decides, everybody has been
-    /// told the time.
+    /// told the time. Who was told the time of a wider scope's gate asks, too, if nothing here is in its way: it stands in no other line.
     fn calls_first(&self, set: &Compiled, t: Micros, scope: &Scope) -> bool {
+        let event = |rule: &Rule| matches!(rule, Rule::Breaker(_) | Rule::Quota(_));
         match self.first_awaits(set, scope) {
-            Some((_, Rule::Breaker(_) | Rule::Quota(_))) => true,
-            Some(_) => self.first_hopes(set, t, scope),
-            None => false,
+            Some((_, Some(rule))) if event(rule) => true,
+            Some((place, Some(Rule::Level(_)))) => buckets_have(set, t, scope, place),
+            Some((place, None)) => {
+                let here = &set.scopes[scope.rule];
+                here.gates.iter().any(|i| event(set.gates[*i].rule(&scope.key)))
+                    || (here.has_level && buckets_have(set, t, scope, place))
+            }
+            Some((_, Some(_))) | None => false,
         }
     }
 
-    /// Whether the first of this scope key's line waits for a bucket and should ask now: there is enough for it, or will be much
-    /// sooner than it was told, because something came back, the bucket fills faster by now, or those before it have gone.
+    /// Whether the first of this scope key's line waits for a bucket that has enough for it.
     pub(super) fn first_hopes(&self, set: &Compiled, t: Micros, scope: &Scope) -> bool {
-        let Some((place, Rule::Level(_))) = self.first_awaits(set, scope) else { return false };
-        let much_sooner = place.retry_at - SOON.max((place.retry_at - t) / 8);
-        if scope.cool_until > t && scope.cool_until >= much_sooner {
-            return false;
+        match self.first_awaits(set, scope) {
+            Some((place, Some(Rule::Level(_)))) => buckets_have(set, t, scope, place),
+            _ => false,
         }
-        set.scopes[scope.rule].gates.iter().filter(|i| set.enabled(**i)).all(|i| {
-            match &scope.gates[set.gates[*i].at] {
-                GateState::Level(level) => {
-                    level.check(place.cost, (0, 0)).is_none_or(|(_, at)| at < much_sooner)
-                }
-                _ => true,
-            }
-        })
     }
 
     pub(super) fn permit(&self, lease: &Lease) -> Permit {
@@ -588,4 +584,19 @@ impl Partition {
         let (more, gone) = self.purge(set, t, &mut touched);
         Freed { gone, more, woken: self.wake(set, t, &mut touched, MAX_WOKEN) }
     }
+}
+
+/// Whether the buckets of this scope key have enough for this one, or will have it much sooner than it was told, because something
+/// came back, they fill faster by now, or those before it have gone.
+fn buckets_have(set: &Compiled, t: Micros, scope: &Scope, place: &Place) -> bool {
+    let much_sooner = place.retry_at - SOON.max((place.retry_at - t) / 8);
+    if scope.cool_until > t && scope.cool_until >= much_sooner {
+        return false;
+    }
+    set.scopes[scope.rule].gates.iter().filter(|i| set.enabled(**i)).all(|i| {
+        match &scope.gates[set.gates[*i].at] {
+            GateState::Level(level) => level.check(place.cost, (0, 0)).is_none_or(|(_, at)| at < much_sooner),
+            _ => true,
+        }
+    })
 }

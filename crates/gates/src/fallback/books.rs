@@ -152,9 +152,10 @@ impl Domain {
         }
     }
 
-    /// The backend is back.
-    pub(super) fn returned(&self, mono: Micros) {
+    /// The backend is back: what operators say is said to it.
+    pub(super) fn returned(&self, now: Micros, mono: Micros) {
         if let Some(model) = &self.books().model {
+            model.gates.forget_orders(&self.name, now);
             model.returned.store(mono, Ordering::Release);
         }
     }

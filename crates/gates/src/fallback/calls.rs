@@ -47,6 +47,12 @@ impl<B: Gates + GateOperations> Inner<B> {
             let gate = Arc::from("share");
             return Ok(self.wait(now, call, &gate, Because::BackendAway));
         };
+        // An order ends when its operator says so, to the backend: nobody stays away for all of its time.
+        if let Admission::Wait(Wait { gate, because: Because::BreakerOpen, .. }) = &reply
+            && self.backend.heard(&domain.name).orders.iter().any(|order| *order.gate == **gate)
+        {
+            return Ok(self.wait(now, call, gate, Because::BreakerOpen));
+        }
         if let Admission::Admitted(admitted) = &reply {
             count(&self.tally.admitted_locally);
             let held = Held {

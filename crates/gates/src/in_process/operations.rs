@@ -79,6 +79,14 @@ impl InProcess {
         self.apply_switches(domain).map(|_| ())
     }
 
+    /// Ends orders to all keys of breakers.
+    pub(crate) fn forget_orders(&self, domain: &str, now: Micros) {
+        for Order { gate, note, .. } in self.heard(domain).orders {
+            // One that is gone needs no end.
+            let _ = self.order_now(now, domain, (&gate, None), BreakerOrder::Reset, note);
+        }
+    }
+
     fn order_now(
         &self,
         now: Micros,

@@ -135,13 +135,6 @@ impl Domains {
         );
         let text = to_text(known.set.set())?;
         link.opt(sql::DOMAINS_INSERT, &[&domain, &text, &true]).await?;
-        // What operators had said goes with it.
-        for Switch { gate, at, note } in &known.said.off {
-            link.execute(sql::SWITCHES_PUT, &[&domain, &[gate].as_slice(), at, &note.who, &note.why]).await?;
-        }
-        for Order { gate, until, at, note } in &known.said.orders {
-            link.execute(sql::ORDERS_PUT, &[&domain, gate, until, at, &note.who, &note.why]).await?;
-        }
         self.load(link, domain).await?.ok_or_else(|| unknown(domain))
     }
 

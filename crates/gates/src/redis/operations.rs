@@ -15,8 +15,8 @@ use super::scripts::Operation;
 use super::{Domain, Inner, Records, RedisGates, flag, reply};
 use crate::GatesError;
 use crate::operations::{
-    Change, DomainUsage, GateOperations, Note, Order, Released, Said, Switch, has_effect, order_text,
-    refuse_order, refuse_under,
+    Change, DomainUsage, GateOperations, Note, Order, Released, Said, Switch, order_text, refuse_order,
+    refuse_under,
 };
 
 /// Changes by operators that are kept per domain, and how long (seconds).
@@ -76,6 +76,16 @@ impl Inner {
         Ok(Records { off, orders })
     }
 
+    /// The same, all of it of one time: not the one half before the server lost everything, and the other after.
+    async fn said_at_once(&self, name: &str, plan: &Plan) -> Result<Records, GatesError> {
+        loop {
+            let said = self.said_of(name, plan).await?;
+            if self.records_of::<Switch>(name, "switches", plan).await? == said.off {
+                return Ok(said);
+            }
+        }
+    }
+
     /// Writes or removes records of a domain, by gate, and tells every process. What is said about it now.
     async fn say<T: serde::Serialize>(
         &self,
@@ -116,7 +126,7 @@ impl Inner {
         let mut all = Ok(());
         for name in names {
             let domain = self.known(&name)?;
-            let said = match self.said_of(&name, &domain.plan).await {
+            let said = match self.said_at_once(&name, &domain.plan).await {
                 Ok(said) => self.say_again(&domain, said).await,
                 Err(e) => Err(e),
             };
@@ -347,6 +357,8 @@ impl GateOperations for RedisGates {
             let over = said.orders.into_values().filter(|o| o.until <= at && o.gate != gate);
             let mut orders: Vec<(String, Option<Order>)> = over.map(|o| (o.gate, None)).collect();
             orders.push((gate.to_owned(), Order::of(gate, order, at, &note)));
+            // The record comes first: without one, who hears of it takes it for a loss and says again what was before.
+            inner.record(domain, order_text(gate, key, order), note.clone()).await?;
             inner.say(domain, "orders", orders).await?;
         }
         let lasts = match order {
@@ -360,7 +372,7 @@ impl GateOperations for RedisGates {
             changed +=
                 reply::count(inner.operate(&known, (&partition, &name), now, "breaker", &arguments).await?)?;
         }
-        if has_effect(changed, key) {
+        if key.is_some() && changed > 0 {
             inner.record(domain, order_text(gate, key, order), note).await?;
         }
         Ok(changed)

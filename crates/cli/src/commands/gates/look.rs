@@ -91,7 +91,7 @@ fn switched_off(off: &[Switch]) -> Vec<String> {
 /// Every domain, and what is wrong with it.
 pub(crate) async fn troubles(backend: &dyn Backend) -> Result<Vec<(DomainUsage, Trouble)>> {
     let mut rows = vec![];
-    for usage in used(backend).await? {
+    for usage in backend.usage().await? {
         let off = backend.switches(&usage.domain).await?;
         let orders = backend.orders(&usage.domain).await?;
         let by_order = |gate: &str| orders.iter().any(|order| order.gate == *gate);
@@ -147,18 +147,8 @@ fn order_json(order: &Order) -> Value {
     json!({ "gate": gate, "until": text(*until), "since": text(*at), "by": note.who, "reason": note.why })
 }
 
-/// What every domain has, without what has lapsed: that is free, and counted until the next call finds it so.
-async fn used(backend: &dyn Backend) -> Result<Vec<DomainUsage>> {
-    for usage in backend.usage().await? {
-        if usage.total.leases + usage.total.places > 0 {
-            backend.expire(None, &usage.domain).await?;
-        }
-    }
-    Ok(backend.usage().await?)
-}
-
 pub(super) async fn usage(backend: &dyn Backend, output: &Output) -> Result<()> {
-    let domains = used(backend).await?;
+    let domains = backend.usage().await?;
     let value: Vec<Value> = domains.iter().map(usage_json).collect();
     output.answer(&json!({ "domains": value }), || {
         let mut table = Table::new(vec![
@@ -184,7 +174,6 @@ pub(super) async fn usage(backend: &dyn Backend, output: &Output) -> Result<()> 
 }
 
 pub(super) async fn show(backend: &dyn Backend, domain: &str, most: usize, output: &Output) -> Result<()> {
-    backend.expire(None, domain).await?;
     let scopes = backend.inspect(None, domain, most).await?;
     let holders = backend.holders(domain, most).await?;
     let waiters = backend.waiters(domain, most).await?;
