@@ -38,7 +38,7 @@ use tokio::time::Instant;
 
 use self::beat::Census;
 pub(crate) use self::beat::PRESENCE;
-use self::books::Domain;
+use self::books::{Domain, Model};
 pub use self::health::{BackendState, Counters, FallbackOptions, Health};
 use self::health::{Tally, count};
 use self::locks::Locks;
@@ -63,6 +63,8 @@ struct Inner<B> {
     limits: Limits,
     started: Instant,
     watch: Mutex<Watch>,
+    /// Held while domains are told that the backend has left or is back; taken before any other.
+    turning: Mutex<()>,
     locks: Mutex<Locks>,
     census: Mutex<Census>,
     domains: RwLock<HashMap<Box<str>, Arc<Domain>>>,
@@ -100,6 +102,7 @@ impl<B: Gates + GateOperations + 'static> Fallback<B> {
             limits,
             started: Instant::now(),
             watch: Mutex::new(Watch::new(0, limits)),
+            turning: Mutex::default(),
             locks: Mutex::new(Locks::new(backend.generation(), micros(options.newcomer))),
             census: Mutex::new(census),
             domains: RwLock::default(),
@@ -171,23 +174,55 @@ impl<B: Gates + GateOperations> Inner<B> {
     fn tell(&self, event: impl FnOnce(&mut Watch, Micros) -> Turned) {
         let mono = self.mono();
         let turned = event(&mut lock(&self.watch), mono);
+        self.follow(turned);
+    }
+
+    /// Does what follows from a turn.
+    fn follow(&self, turned: Turned) {
         match turned {
             Turned::Nothing => return,
             Turned::Pace => {}
             Turned::Left => {
                 count(&self.tally.outages);
-                self.all().iter().for_each(|domain| domain.left());
+                self.tell_domains();
                 tracing::warn!("gates: {}", self.read_health().sentence());
                 // Those who wait for the backend's time or wake-up can go on with the share.
                 self.turns.wake_all();
             }
             Turned::Back => {
-                let now = self.backend.clock();
-                self.all().iter().for_each(|domain| domain.returned(now, mono));
+                self.tell_domains();
                 tracing::info!("gates: the backend is back");
             }
         }
         self.publish();
+    }
+
+    /// Tells all domains whether the backend is away: as it is now, since the turn that this follows from may not be the last.
+    fn tell_domains(&self) {
+        let _turning = lock(&self.turning);
+        let (away, now, mono) = (self.is_away(), self.backend.clock(), self.mono());
+        for domain in self.all() {
+            if !away {
+                domain.returned(now, mono);
+            } else if let Err(e) = domain.left(now, || self.backend.heard(&domain.name)) {
+                tracing::error!(domain = %domain.name, error = %e, "gates: what operators have said is not known here");
+            }
+        }
+    }
+
+    /// The domain's model; made if there is none.
+    fn model_of(&self, now: Micros, domain: &Domain) -> Result<Arc<Model>, GatesError> {
+        if let Some(there) = domain.model() {
+            return Ok(there);
+        }
+        let _turning = lock(&self.turning);
+        let (seat, mono) = (lock(&self.census).seat(), self.mono());
+        let model = domain.model_or_new(now, mono, seat, &self.turns, || self.backend.heard(&domain.name))?;
+        if !self.is_away() {
+            // All domains have been told so before this one had a model.
+            domain.returned(now, mono);
+        }
+        Ok(model)
     }
 
     fn read_health(&self) -> Health {
@@ -213,18 +248,12 @@ impl<B: Gates + GateOperations> Inner<B> {
         let began = self.mono();
         let patience = Duration::from_micros(self.limits.away as u64);
         match tokio::time::timeout(patience, operation).await {
-            Ok(Ok(answer)) => {
-                self.tell(|watch, now| watch.answered(now, now - began));
-                self.note_generation();
-                Ok(answer)
+            Ok(answer) => {
+                if answer.is_ok() {
+                    self.tell(|watch, now| watch.answered(now, now - began));
+                }
+                self.heed(answer)
             }
-            Ok(Err(GatesError::Unreachable(e))) => {
-                count(&self.tally.failures);
-                let cause = cause_of(&*e);
-                self.tell(|watch, now| watch.failed(now, cause));
-                Err(GatesError::Unreachable(e))
-            }
-            Ok(Err(other)) => Err(other),
             Err(late) => {
                 count(&self.tally.failures);
                 self.tell(|watch, now| watch.outstanding(now, now - began));
@@ -233,29 +262,49 @@ impl<B: Gates + GateOperations> Inner<B> {
         }
     }
 
+    /// Asks the backend for something that takes a round trip per partition, as what operators ask for does. How long that takes
+    /// says nothing of its health, and nobody is served by half of it. The backend bounds every round trip.
+    async fn ask_throughout<R>(
+        &self,
+        operation: impl Future<Output = Result<R, GatesError>>,
+    ) -> Result<R, GatesError> {
+        self.heed(operation.await)
+    }
+
+    /// Sees from an answer whether the backend could be reached, and whether it is another one.
+    fn heed<R>(&self, answer: Result<R, GatesError>) -> Result<R, GatesError> {
+        match &answer {
+            Ok(_) => {
+                self.note_generation();
+            }
+            Err(GatesError::Unreachable(e)) => {
+                count(&self.tally.failures);
+                let cause = cause_of(&**e);
+                self.tell(|watch, now| watch.failed(now, cause));
+            }
+            Err(_) => {}
+        }
+        answer
+    }
+
     /// Looks whether the backend is still the one that it was. If not, what it gave to this process is taken over into the
     /// models, and locks are closed. True if it is another one.
     fn note_generation(&self) -> bool {
         let generation = self.backend.generation();
         let processes = lock(&self.census).seat().processes;
-        let (mono, longest) = (self.mono(), self.longest.load(Ordering::Acquire));
-        if !lock(&self.locks).changed(mono, generation, processes, longest) {
+        let longest = self.longest.load(Ordering::Acquire);
+        if !lock(&self.locks).changed(self.mono(), generation, processes, longest) {
             return false;
         }
         count(&self.tally.losses);
         tracing::warn!("gates: the backend is another one, or was restarted; its state may be lost");
-        let (now, seat) = (self.backend.clock(), lock(&self.census).seat());
+        let now = self.backend.clock();
         for domain in self.all() {
-            if let Err(e) =
-                domain.model_or_new(now, self.mono(), seat, &self.turns, || self.backend.heard(&domain.name))
-            {
+            if let Err(e) = self.model_of(now, &domain) {
                 tracing::error!(domain = %domain.name, error = %e, "gates: no model could be made");
             }
         }
-        if !self.is_away() {
-            let now = self.backend.clock();
-            self.all().iter().for_each(|domain| domain.returned(now, mono));
-        }
+        self.tell_domains();
         self.publish();
         true
     }
@@ -307,5 +356,59 @@ impl<B: Gates + GateOperations + 'static> Gates for Fallback<B> {
 
     fn turn(&self, holder: &Holder) -> Turn {
         self.inner.backend.turn(holder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::gates::config::Breaker;
+    use tidegate_core::gates::{Because, BreakerOrder, Gate, GateSet, Kind};
+
+    use super::*;
+    use crate::{InProcess, Note};
+
+    /// A breaker that is open by order, on a backend that has left.
+    async fn left_with_an_order() -> Fallback<InProcess> {
+        let gates = Fallback::around(InProcess::new(), FallbackOptions::default()).await.unwrap();
+        let breaker = Gate::new("health", Kind::Breaker(Breaker::default()));
+        gates.configure("d", GateSet::of(vec![breaker])).await.unwrap();
+        let (trip, note) =
+            (BreakerOrder::Trip { lasts: 600 * SECOND }, Note { who: "me".into(), why: "a test".into() });
+        gates.order_breaker(None, "d", ("health", None), trip, note).await.unwrap();
+        gates.inner.tell(|watch, now| watch.failed(now, Cause::Unreachable));
+        gates
+    }
+
+    fn comes_back(inner: &Inner<InProcess>) -> Turned {
+        let (mut watch, mono) = (lock(&inner.watch), inner.mono());
+        assert_eq!(watch.beat_answered(mono, 0), Turned::Nothing);
+        watch.beat_answered(mono, 0)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_return_that_is_carried_out_after_the_next_outage_began_changes_nothing() {
+        let gates = left_with_an_order().await;
+        let (inner, domain) = (&gates.inner, gates.inner.known("d").unwrap());
+        let call = Call::new(Arc::new(Target::new("d").unwrap()), Holder::number(1));
+        let model = inner.model_of(inner.backend.clock(), &domain).unwrap();
+        let back = comes_back(inner);
+        assert_eq!(back, Turned::Back);
+        inner.tell(|watch, now| watch.failed(now, Cause::Unreachable));
+        inner.follow(back);
+        let reply = inner.admit(None, &call).await.unwrap();
+        assert!(matches!(&reply, Admission::Wait(w) if w.because == Because::BreakerOpen), "{reply:?}");
+        assert!(domain.retire(Micros::MAX - 1), "a model stays for as long as the backend is away");
+        assert!(Arc::ptr_eq(&domain.model().unwrap(), &model));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_model_that_is_made_when_the_backend_is_already_back_goes_by_itself() {
+        let gates = left_with_an_order().await;
+        let (inner, domain) = (&gates.inner, gates.inner.known("d").unwrap());
+        inner.follow(comes_back(inner));
+        // By one that looked whether it is away just before.
+        inner.model_of(inner.backend.clock(), &domain).unwrap();
+        let mono = inner.mono() + 61 * SECOND;
+        assert!(!domain.retire(mono), "nothing counts any more");
     }
 }

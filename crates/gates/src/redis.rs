@@ -89,6 +89,8 @@ struct Inner {
     started: Instant,
     /// Server's clock when this started, in microseconds.
     epoch: AtomicI64,
+    /// Held from reading what operators have said until that is known: what was read earlier must not come later.
+    hearing: tokio::sync::Mutex<()>,
 }
 
 /// A domain, as this process knows it. Replaced when something changes.
@@ -123,6 +125,13 @@ impl Domain {
         let last = said.orders.values().map(|order| order.until).max().unwrap_or(Micros::MAX);
         let afterwards = (last, plan::circumstances(set, &off, &|_| None, lost));
         Self { name: name.into(), plan, said, lost, checked: AtomicUsize::new(0), circumstances, afterwards }
+    }
+
+    /// The same domain, of which something else is known; its marker was seen all the same.
+    fn with(&self, plan: &Arc<Plan>, said: Records, lost: Option<Micros>) -> Self {
+        let new = Self::new(&self.name, plan.clone(), said, lost);
+        new.checked.store(self.checked.load(Ordering::Acquire), Ordering::Release);
+        new
     }
 
     fn set(&self) -> &GateSet {
@@ -199,6 +208,7 @@ impl RedisGates {
             turns: Turns::default(),
             started: Instant::now(),
             epoch: AtomicI64::new(0),
+            hearing: tokio::sync::Mutex::default(),
         });
         inner.check_servers().await?;
         inner.set_clock("").await?;
@@ -314,6 +324,21 @@ impl Inner {
         new
     }
 
+    /// Replaces a domain by what `change` makes of it as it is now, if anything.
+    fn change(
+        &self,
+        name: &str,
+        change: impl FnOnce(&Domain) -> Option<Domain>,
+    ) -> Result<Arc<Domain>, GatesError> {
+        let mut domains = self.domains.write().unwrap_or_else(PoisonError::into_inner);
+        let known = domains.get_mut(name);
+        let known = known.ok_or_else(|| GatesError::UnknownDomain { domain: name.into() })?;
+        if let Some(new) = change(known) {
+            *known = Arc::new(new);
+        }
+        Ok(known.clone())
+    }
+
     /// Runs an operation on a partition. On a new connection the domain's marker is looked at first: it may be another server.
     async fn run(
         &self,
@@ -324,6 +349,8 @@ impl Inner {
         arguments: &[&[u8]],
     ) -> Result<Value, GatesError> {
         let mut domain = domain.clone();
+        // The connection that was new when the marker was looked at is not new any more; the next one may be.
+        let turn = self.link.turn(partition);
         for _ in 0..ATTEMPTS {
             let mut all: Vec<&[u8]> = Vec::with_capacity(arguments.len() + 2);
             let set = domain.set_at(now, self.clock());
@@ -331,7 +358,7 @@ impl Inner {
             all.extend(arguments);
             let checked = domain.checked.load(Ordering::Acquire);
             let asked = Asked { operation, key: partition, arguments: &all, plan: &domain.plan };
-            if let Some(value) = self.link.run(asked, checked).await.map_err(unreachable)? {
+            if let Some(value) = self.link.run(asked, turn, checked).await.map_err(unreachable)? {
                 return Ok(value);
             }
             domain = self.check_marker(&domain, false).await?;
@@ -381,8 +408,13 @@ impl Inner {
                 return Err(GatesError::InUse { domain: name.into() });
             }
         }
-        let said = self.said_of(name, &plan).await?;
-        let new = self.replace(Domain::new(name, plan, said, before.as_ref().and_then(|d| d.lost)));
+        let hearing = self.hearing.lock().await;
+        // What this process has heard may be the only copy: it is not given up for what an emptied server says.
+        let known = self.known(name).ok();
+        let heard = known.as_ref().map(|d| d.said.clone()).unwrap_or_default();
+        let said = self.hear(name, &plan, &heard).await?;
+        let new = self.replace(Domain::new(name, plan, said, known.and_then(|d| d.lost)));
+        drop(hearing);
         self.check_marker(&new, before.is_none()).await.map(drop)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fallback_support::{Fleet, Mood, fleet};
-use tidegate_core::gates::config::{Breaker, Degraded, Lock, Slots, Smooth, Window};
+use tidegate_core::gates::config::{Breaker, Degraded, Lock, Reported, Slots, Smooth, Window};
 use tidegate_core::gates::{
     Admission, Because, BreakerOrder, Call, End, Gate, GateSet, Holder, Kind, Micros, Outcome, Part, Permit,
     Renewal, SECOND, Span, Target, Unit,
@@ -116,12 +116,134 @@ async fn what_operators_have_said_holds_while_the_backend_is_away() {
         assert_eq!((orders.len(), &orders[0].note), (1, &note()));
         assert_eq!(member.switches("d").await.unwrap()[0].gate, "window");
     }
+    // It comes back and leaves again, while the models of the first time are still there.
     fleet.server.is(Mood::Fine);
-    sleep(Duration::from_secs(3)).await;
+    fleet.all_are(BackendState::Returning).await;
+    one.switch("d", Some("long"), true, note()).await.unwrap();
+    fleet.server.is(Mood::Down);
+    fleet.all_are(BackendState::Away).await;
+    for member in &fleet.members {
+        assert_eq!(because(member.admit(None, &call(2)).await.unwrap()), Because::BreakerOpen);
+        let off = member.switches("d").await.unwrap();
+        assert_eq!(off.iter().map(|s| s.gate.as_str()).collect::<Vec<_>>(), ["long", "window"]);
+    }
+    fleet.server.is(Mood::Fine);
+    fleet.all_are(BackendState::Returning).await;
     one.order_breaker(None, "d", ("health", None), BreakerOrder::Reset, note()).await.unwrap();
     for n in 0..3 {
         passes(one.admit(None, &call(10 + n)).await.unwrap());
     }
+    // What was said between two outages holds in the second.
+    one.order_breaker(None, "d", ("health", None), trip, note()).await.unwrap();
+    fleet.server.is(Mood::Down);
+    fleet.all_are(BackendState::Away).await;
+    for member in &fleet.members {
+        assert_eq!(because(member.admit(None, &call(3)).await.unwrap()), Because::BreakerOpen);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_stopped_by_an_order_calls_the_first_of_the_line_all_the_same() {
+    let set = |restore_per_s| {
+        let breaker = Gate::new("health", Kind::Breaker(Breaker::default())).only(&["stopped"]);
+        let bucket = Reported { capacity: 1.0, restore_per_s, known: true };
+        GateSet::of(vec![Gate::new("bucket", Kind::Reported(bucket)), breaker])
+    };
+    let fleet = fleet(1, set(0.01)).await;
+    let one = &fleet.members[0];
+    let (trip, note) =
+        (BreakerOrder::Trip { lasts: 600 * SECOND }, Note { who: "ada".into(), why: "their outage".into() });
+    one.order_breaker(None, "d", ("health", None), trip, note).await.unwrap();
+    fleet.server.is(Mood::Down);
+    passes(one.admit(None, &call(1)).await.unwrap());
+    assert!(matches!(one.admit(None, &call(2)).await.unwrap(), Admission::Wait(_)));
+    // It was told to come in 100 s, and could come sooner now.
+    fleet.server.is(Mood::Fine);
+    one.configure("d", set(1_000.0)).await.unwrap();
+    assert_eq!(one.health().state, BackendState::Away);
+    sleep(Duration::from_millis(50)).await;
+    let stopped = Arc::new(Target::new("d").unwrap().with(Part::Endpoint, "stopped").unwrap());
+    let reply = one.admit(None, &Call::new(stopped, Holder::number(3))).await.unwrap();
+    let Admission::Wait(wait) = reply else { panic!("{reply:?}") };
+    assert_eq!((wait.because, wait.woken), (Because::BreakerOpen, vec![Holder::number(2)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_that_finds_the_backend_gone_acts_in_the_process_that_made_it() {
+    let long = Window { max: 1_000, every: Span::secs(50), unit: Unit::Calls };
+    let fleet = fleet(1, GateSet::of(vec![window(1), Gate::new("long", Kind::Window(long))])).await;
+    let one = &fleet.members[0];
+    fleet.server.is(Mood::Down);
+    passes(one.admit(None, &call(1)).await.unwrap());
+    fleet.server.is(Mood::Fine);
+    fleet.all_are(BackendState::Returning).await;
+    fleet.server.is(Mood::Down);
+    let note = Note { who: "ada".into(), why: "limit lifted".into() };
+    assert!(one.switch("d", Some("window"), true, note).await.is_err(), "the backend was not told");
+    for n in 2..5 {
+        passes(one.admit(None, &call(n)).await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_is_closed_without_the_backend_can_be_switched_off_there() {
+    let lock = Gate::new("lock", Kind::Lock(Lock::default()));
+    let fleet = fleet(1, GateSet::of(vec![lock, window(100)])).await;
+    let one = &fleet.members[0];
+    let note = || Note { who: "ada".into(), why: "nobody else is there".into() };
+    fleet.server.is(Mood::Down);
+    // Before there is a model, and after.
+    for n in 1..3 {
+        assert!(one.switch("d", Some("lock"), true, note()).await.is_err(), "the backend was not told");
+        passes(one.admit(None, &call(n)).await.unwrap());
+        assert_eq!(one.switches("d").await.unwrap()[0].gate, "lock");
+        assert!(one.switch("d", Some("lock"), false, note()).await.is_err());
+        assert_eq!(because(one.admit(None, &call(9)).await.unwrap()), Because::BackendAway);
+        assert!(one.switches("d").await.unwrap().is_empty());
+    }
+    assert!(one.switch("d", None, true, note()).await.is_err());
+    passes(one.admit(None, &call(3)).await.unwrap());
+    // The backend has not been told: when it is back, nothing was said.
+    fleet.server.is(Mood::Fine);
+    fleet.all_are(BackendState::Returning).await;
+    fleet.server.is(Mood::Down);
+    fleet.all_are(BackendState::Away).await;
+    assert_eq!(because(one.admit(None, &call(9)).await.unwrap()), Because::BackendAway);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_that_was_made_in_an_outage_holds_when_another_backend_is_found() {
+    let fleet = fleet(1, GateSet::of(vec![window(1)])).await;
+    let one = &fleet.members[0];
+    fleet.server.is(Mood::Down);
+    passes(one.admit(None, &call(1)).await.unwrap());
+    let note = Note { who: "ada".into(), why: "limit lifted".into() };
+    assert!(one.switch("d", Some("window"), true, note).await.is_err(), "the backend was not told");
+    fleet.server.lose_everything();
+    fleet.server.is(Mood::Fine);
+    one.usage().await.unwrap();
+    assert_eq!((one.counters().losses, one.health().state), (1, BackendState::Away));
+    passes(one.admit(None, &call(2)).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_admitted_while_new_settings_come_counts_under_them() {
+    let pool = || GateSet::of(vec![Gate::new("pool", Kind::Slots(Slots::of(2)))]);
+    let fleet = fleet(1, pool()).await;
+    let one = &fleet.members[0];
+    fleet.server.is(Mood::Takes(Duration::from_mins(1)));
+    let asked = fleet.server.asked.load(Ordering::SeqCst);
+    let (waiting, first) = (one.clone(), call(1));
+    let waiting = tokio::spawn(async move { waiting.admit(None, &first).await });
+    while fleet.server.asked.load(Ordering::SeqCst) == asked {
+        tokio::task::yield_now().await;
+    }
+    fleet.server.is(Mood::Fine);
+    one.configure("d", pool()).await.unwrap();
+    passes(waiting.await.unwrap().unwrap());
+    assert_eq!(one.health().state, BackendState::Away);
+    passes(one.admit(None, &call(2)).await.unwrap());
+    assert!(matches!(one.admit(None, &call(3)).await.unwrap(), Admission::Wait(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,6 +412,36 @@ async fn a_slow_backend_is_spared_and_one_that_is_too_slow_is_left() {
     assert_eq!(fleet.members[0].health().state, BackendState::Away, "not back before it is quick");
     fleet.server.is(Mood::Fine);
     fleet.all_are_normal().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_through_all_partitions_takes_its_time_and_is_no_outage() {
+    let breaker = Gate::new("health", Kind::Breaker(Breaker::default()));
+    let fleet = fleet(1, GateSet::of(vec![breaker])).await;
+    let (one, note) = (&fleet.members[0], || Note { who: "ada".into(), why: "their outage".into() });
+    let all = |partitions| fleet.server.partitions.store(partitions, Ordering::SeqCst);
+    let mut health = one.watch();
+    health.mark_unchanged();
+    let asked = Instant::now();
+    all(15_000);
+    one.usage().await.unwrap();
+    one.expire(None, "d").await.unwrap();
+    one.inspect(None, "d", 9).await.unwrap();
+    let trip = BreakerOrder::Trip { lasts: 600 * SECOND };
+    one.order_breaker(None, "d", ("health", None), trip, note()).await.unwrap();
+    all(1);
+    assert!(asked.elapsed() > 4 * Duration::from_secs(3), "{:?}", asked.elapsed());
+    assert!(!health.has_changed().unwrap(), "{:?}", one.health());
+    assert_eq!((one.counters().outages, one.counters().failures), (0, 0));
+    assert_eq!(fleet.links[0].heard("d").orders.len(), 1);
+    // One that fails half way is a failure.
+    all(15_000);
+    let breaks = async {
+        sleep(Duration::from_millis(100)).await;
+        fleet.server.is(Mood::Down);
+    };
+    let (answer, ()) = tokio::join!(one.usage(), breaks);
+    assert_eq!((answer.unwrap_err().code().id, one.health().state), ("TG5011", BackendState::Away));
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@
 mod orders;
 mod postgres_support;
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use tidegate_core::gates::{
 };
 use tidegate_gates::history::{self, Backend};
 use tidegate_gates::{GateOperations, Gates, InProcess, PgGatesOptions, admitted};
+use tidegate_testbed::proxy::{Proxy, Way};
 use tokio::task::JoinSet;
 
 /// Histories that are compared at the same time: their commits share the server's writes to disk.
@@ -473,21 +475,58 @@ async fn a_database_out_of_reach_is_said_within_the_patience() {
     assert_eq!(settled.state, LeaseEnd::Released);
 }
 
+const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../store-postgres/src/tests/tls");
+
+/// A server that is reached over the network.
+fn encrypted() -> tidegate_testbed::postgres::Server {
+    let file = |name: &str| std::fs::read_to_string(format!("{CERTIFICATES}/{name}")).expect("a file");
+    tidegate_testbed::postgres::Server::start_encrypted(&file("server.pem"), &file("server.key"))
+        .expect("a server")
+}
+
+#[tokio::test]
+async fn an_operator_hears_within_the_patience_that_the_database_hangs() {
+    let server = encrypted();
+    let way = Proxy::to(server.port()).unwrap();
+    let url = format!("postgres://tester@127.0.0.1:{}/tests?sslmode=require", way.port());
+    let options = PgGatesOptions::new().patience(Duration::from_secs(1));
+    let gates = tidegate_gates::PgGates::connect(&url, options).await.unwrap();
+    gates.configure("d", slots(1)).await.unwrap();
+    way.set(Way::Blocked);
+    let told = tokio::time::timeout(Duration::from_secs(20), gates.usage()).await.expect("an answer");
+    assert_eq!(told.unwrap_err().code().id, tidegate_core::codes::GATES_UNREACHABLE.id);
+    way.set(Way::Open);
+    gates.usage().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_lets_in_and_then_says_nothing_is_out_of_reach() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgres://me@{}/tests?sslmode=disable", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            // Authenticated, and ready for a query. Then it hears everything.
+            client.write_all(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I").unwrap();
+            std::thread::spawn(move || std::io::copy(&mut client, &mut std::io::sink()));
+        }
+    });
+    let options = PgGatesOptions::new().patience(Duration::from_millis(100));
+    let connecting = tidegate_gates::PgGates::connect(&url, options);
+    let told = tokio::time::timeout(Duration::from_secs(20), connecting).await.expect("an answer");
+    assert_eq!(told.unwrap_err().code().id, tidegate_core::codes::GATES_UNREACHABLE.id);
+}
+
 #[tokio::test]
 async fn connections_are_encrypted_as_the_url_says() {
-    const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../store-postgres/src/tests/tls");
-    let file = |name: &str| std::fs::read_to_string(format!("{DIR}/{name}")).unwrap();
-    let server =
-        tidegate_testbed::postgres::Server::start_encrypted(&file("server.pem"), &file("server.key"))
-            .unwrap();
+    let server = encrypted();
     let connects = async |host: &str, query: &str| {
         let url = format!("postgres://tester@{host}:{}/tests?schema=tls&{query}", server.port());
         tidegate_gates::PgGates::connect(&url, PgGatesOptions::new()).await.is_ok()
     };
     assert!(connects("localhost", "sslmode=require").await);
-    assert!(connects("localhost", &format!("sslmode=verify-full&sslrootcert={DIR}/ca.pem")).await);
+    assert!(connects("localhost", &format!("sslmode=verify-full&sslrootcert={CERTIFICATES}/ca.pem")).await);
     assert!(
-        !connects("127.0.0.1", &format!("sslmode=verify-full&sslrootcert={DIR}/ca.pem")).await,
+        !connects("127.0.0.1", &format!("sslmode=verify-full&sslrootcert={CERTIFICATES}/ca.pem")).await,
         "another name"
     );
     assert!(!connects("127.0.0.1", "sslmode=disable").await, "the server wants it encrypted");

@@ -12,7 +12,7 @@ use tidegate_core::gates::{
     Renewal, SECOND, Span, Target, Unit,
 };
 use tidegate_gates::history::{self, History};
-use tidegate_gates::{GateOperations, Gates, InProcess, Note, RedisGates, RedisOptions, admitted};
+use tidegate_gates::{GateOperations, Gates, InProcess, Note, RedisGates, RedisOptions, Switch, admitted};
 use tidegate_testbed::proxy::{Proxy, Way};
 use tidegate_testbed::redis::{Cluster, Server};
 
@@ -264,14 +264,18 @@ async fn an_admission_is_one_round_trip_and_lost_functions_are_loaded_again() {
     assert_eq!(again.state, LeaseEnd::Gone);
 }
 
-/// Returns when two processes hear the channels of this prefix.
-async fn both_hear(prefix: &str) {
-    let mut redis = raw(&SERVER).await;
+/// Returns when so many processes hear the channels of this prefix.
+async fn hear(server: &Server, prefix: &str, processes: i64) {
+    let mut redis = raw(server).await;
     let mut ask = redis::cmd("PUBSUB");
     ask.arg("NUMSUB").arg(format!("{prefix}:changes"));
-    while ask.query_async::<(String, i64)>(&mut redis).await.expect("Redis answers").1 < 2 {
+    while ask.query_async::<(String, i64)>(&mut redis).await.expect("Redis answers").1 < processes {
         tokio::task::yield_now().await;
     }
+}
+
+async fn both_hear(prefix: &str) {
+    hear(&SERVER, prefix, 2).await;
 }
 
 #[tokio::test]
@@ -429,6 +433,143 @@ async fn what_operators_have_said_is_said_again_to_a_server_that_comes_back_empt
     assert_eq!(other.heard("d").off.len(), 1);
     gates.switch("d", Some("slots"), false, note()).await.unwrap();
     assert!(gates.switches("d").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_was_said_again_by_halves_is_said_in_full_and_a_newer_word_stays() {
+    let server = Server::start(&[]).unwrap();
+    let gates = RedisGates::connect(&server.url(), RedisOptions::default()).await.unwrap();
+    let breaker = |name| Gate::new(name, Kind::Breaker(Breaker::default())).per(&[Part::Account]);
+    let slots = Gate::new("slots", Kind::Slots(Slots::of(1)));
+    gates.configure("d", GateSet::of(vec![slots, breaker("health"), breaker("pulse")])).await.unwrap();
+    let trip = BreakerOrder::Trip { lasts: 600 * SECOND };
+    for gate in ["health", "pulse"] {
+        gates.order_breaker(None, "d", (gate, None), trip, note()).await.unwrap();
+    }
+    gates.switch("d", Some("slots"), true, note()).await.unwrap();
+    let mut redis = raw(&server).await;
+    let text = async |redis: &mut redis::aio::MultiplexedConnection, what: &str, gate: &str| {
+        let key = format!("tg:{{d}}!{what}");
+        redis::cmd("HGET").arg(key).arg(gate).query_async::<String>(redis).await.unwrap()
+    };
+    let switch = text(&mut redis, "switches", "slots").await;
+    let newer = text(&mut redis, "orders", "pulse").await.replace("\"test\"", "\"newer\"");
+    // The server has lost everything; whoever had begun to say it again has died, and one word is newer. Nobody hears of a part.
+    let mut left = redis::pipe();
+    left.atomic().cmd("FLUSHALL").cmd("HSET").arg("tg:{d}!switches").arg("slots").arg(switch);
+    left.cmd("HSET").arg("tg:{d}!orders").arg("pulse").arg(newer).cmd("PUBLISH").arg("tg:changes").arg("d");
+    let _: redis::Value = left.query_async(&mut redis).await.unwrap();
+    let said_again = async {
+        while gates.orders("d").await.unwrap().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), said_again).await.expect("it is said again");
+    let orders = gates.orders("d").await.unwrap();
+    let why: Vec<&str> = orders.iter().map(|order| order.note.why.as_str()).collect();
+    assert_eq!((why, gates.switches("d").await.unwrap().len()), (vec!["test", "newer"], 1));
+    let changes = gates.changes("d").await.unwrap();
+    assert_eq!(
+        changes.iter().map(|c| c.what.as_str()).collect::<Vec<_>>(),
+        ["switches and orders said again"]
+    );
+    for what in ["switches", "orders", "changes"] {
+        let ttl: i64 =
+            redis::cmd("TTL").arg(format!("tg:{{d}}!{what}")).query_async(&mut redis).await.unwrap();
+        assert!(ttl > 3_600, "{what} lasts {ttl} s");
+    }
+    // What is taken back by another one is not said again.
+    let other = RedisGates::connect(&server.url(), RedisOptions::default()).await.unwrap();
+    other.configure("d", gates.gates_of("d").await.unwrap().unwrap()).await.unwrap();
+    other.order_breaker(None, "d", ("health", None), BreakerOrder::Reset, note()).await.unwrap();
+    let heard = async {
+        while gates.heard("d").orders.len() > 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), heard).await.expect("it is heard of");
+    assert_eq!(gates.orders("d").await.unwrap().len(), 1);
+}
+
+/// One who has heard that `a` is off, and another one who comes to the server after it has lost everything.
+async fn after_a_loss(server: &Server) -> [RedisGates; 2] {
+    let set = || GateSet::of(["a", "b"].map(|name| Gate::new(name, Kind::Slots(Slots::of(1)))).into());
+    let one = RedisGates::connect(&server.url(), RedisOptions::default()).await.expect("it answers");
+    one.configure("d", set()).await.expect("it answers");
+    one.switch("d", Some("a"), true, note()).await.expect("it answers");
+    hear(server, "tg", 1).await;
+    server.command("FLUSHALL").expect("it answers");
+    let two = RedisGates::connect(&server.url(), RedisOptions::default()).await.expect("it answers");
+    two.configure("d", set()).await.expect("it answers");
+    [one, two]
+}
+
+fn off(switches: &[Switch]) -> Vec<&str> {
+    switches.iter().map(|switch| switch.gate.as_str()).collect()
+}
+
+/// Waits until a process has heard that these gates are off, and those alone.
+async fn hears(gates: &RedisGates, expected: &[&str]) {
+    let heard = async {
+        while off(&gates.heard("d").off) != expected {
+            tokio::task::yield_now().await;
+        }
+    };
+    let heard = tokio::time::timeout(Duration::from_secs(10), heard).await;
+    assert!(heard.is_ok(), "{:?} instead of {expected:?}", gates.heard("d").off);
+}
+
+#[tokio::test]
+async fn what_operators_do_to_an_emptied_server_does_not_hide_what_it_has_lost() {
+    let server = Server::start(&[]).unwrap();
+    let [one, two] = after_a_loss(&server).await;
+    // It is heard of when there already is a record of something else.
+    let mut cleared = redis::pipe();
+    cleared.atomic().cmd("FLUSHALL").cmd("RPUSH").arg("tg:{d}!changes").arg("a record");
+    cleared.cmd("PUBLISH").arg("tg:changes").arg("d");
+    let _: redis::Value = cleared.query_async(&mut raw(&server).await).await.unwrap();
+    let said_again = async {
+        while two.switches("d").await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), said_again).await.expect("it is said again");
+    server.command("FLUSHALL").unwrap();
+    two.clear("d", false, note()).await.unwrap();
+    two.switch("d", Some("b"), true, note()).await.unwrap();
+    for gates in [&one, &two] {
+        hears(gates, &["a", "b"]).await;
+    }
+    assert_eq!(off(&two.switches("d").await.unwrap()), ["a", "b"]);
+    // The one who has heard it says something else himself.
+    server.command("FLUSHALL").unwrap();
+    assert_eq!(off(&one.switch("d", Some("b"), false, note()).await.unwrap()), ["a"]);
+    hears(&two, &["a"]).await;
+}
+
+#[tokio::test]
+async fn what_is_taken_back_from_an_emptied_server_is_not_said_again() {
+    let server = Server::start(&[]).unwrap();
+    let [one, two] = after_a_loss(&server).await;
+    two.switch("d", Some("a"), false, note()).await.unwrap();
+    hears(&one, &[]).await;
+    assert!(two.switches("d").await.unwrap().is_empty());
+    // And can be said anew.
+    two.switch("d", Some("a"), true, note()).await.unwrap();
+    hears(&one, &["a"]).await;
+    server.command("FLUSHALL").unwrap();
+    one.switch("d", Some("b"), true, note()).await.unwrap();
+    assert_eq!(off(&two.switches("d").await.unwrap()), ["a", "b"]);
+}
+
+#[tokio::test]
+async fn new_settings_do_not_forget_what_an_emptied_server_has_lost() {
+    let server = Server::start(&[]).unwrap();
+    let [one, two] = after_a_loss(&server).await;
+    server.command("FLUSHALL").unwrap();
+    one.configure("d", two.gates_of("d").await.unwrap().unwrap()).await.unwrap();
+    assert_eq!(off(&one.heard("d").off), ["a"]);
+    assert_eq!(off(&two.switches("d").await.unwrap()), ["a"]);
 }
 
 #[tokio::test]

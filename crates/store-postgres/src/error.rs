@@ -52,7 +52,16 @@ pub(crate) fn from_postgres(error: &tokio_postgres::Error) -> Error {
 
 /// Whether a lock was waited for in vain.
 pub(crate) fn is_lock_timeout(error: &Error) -> bool {
-    error.detail.ends_with(&format!("(SQLSTATE {})", SqlState::LOCK_NOT_AVAILABLE.code()))
+    is(error, &SqlState::LOCK_NOT_AVAILABLE)
+}
+
+/// Whether others held what was needed, and may not the next time.
+pub(crate) fn is_in_the_way(error: &Error) -> bool {
+    is_lock_timeout(error) || is(error, &SqlState::T_R_DEADLOCK_DETECTED)
+}
+
+fn is(error: &Error, state: &SqlState) -> bool {
+    error.detail.ends_with(&format!("(SQLSTATE {})", state.code()))
 }
 
 /// A stored value that cannot be right.

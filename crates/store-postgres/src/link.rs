@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use bytes::Bytes;
@@ -19,6 +20,8 @@ use crate::statements::{Sql, in_schema};
 pub(crate) struct Link {
     client: Client,
     statements: Vec<Option<Statement>>,
+    /// A copy failed: see [`Link::copy`].
+    tangled: AtomicBool,
     _work: Work,
 }
 
@@ -32,7 +35,8 @@ impl Link {
     /// Opens a connection, makes its settings and prepares these statements.
     pub(crate) async fn open(address: &Address, options: &PgOptions, which: &[Sql]) -> Result<Self> {
         let (client, work) = address.open(None).await.or_store()?;
-        let mut link = Self { client, statements: vec![None; Sql::ALL.len()], _work: work };
+        let statements = vec![None; Sql::ALL.len()];
+        let mut link = Self { client, statements, tangled: AtomicBool::new(false), _work: work };
         if !options.pooled {
             link.client.batch_execute(&options.settings(false)).await.or_store()?;
         }
@@ -45,9 +49,9 @@ impl Link {
         Ok(link)
     }
 
-    /// Whether the connection is known to be gone.
+    /// Whether the connection is known to be gone, or of no use any more.
     pub(crate) fn is_closed(&self) -> bool {
-        self.client.is_closed()
+        self.tangled.load(Ordering::Acquire) || self.client.is_closed()
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -69,8 +73,18 @@ impl Link {
         self.client.execute(self.statement(sql)?, params).await.or_store()
     }
 
-    /// Sends rows in binary form.
+    /// Sends rows in binary form. To a copy that the server refuses at once (the transaction has failed before), the driver sends the end of a
+    /// copy all the same, which the server answers once more: from there on an answer may be taken for that of another request. So
+    /// a connection is not used again after a copy that failed.
     pub(crate) async fn copy(&self, sql: Sql, rows: Bytes) -> Result<()> {
+        let copied = self.try_copy(sql, rows).await;
+        if copied.is_err() {
+            self.tangled.store(true, Ordering::Release);
+        }
+        copied
+    }
+
+    async fn try_copy(&self, sql: Sql, rows: Bytes) -> Result<()> {
         let sink = self.client.copy_in::<_, Bytes>(self.statement(sql)?).await.or_store()?;
         let mut sink = pin!(sink);
         poll_fn(|cx| sink.as_mut().poll_ready(cx)).await.or_store()?;

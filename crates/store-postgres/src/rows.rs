@@ -12,6 +12,7 @@
 mod claims;
 mod copy;
 mod fetched;
+mod finished;
 mod flows;
 pub(crate) mod foreseen;
 mod gathered;
@@ -25,7 +26,7 @@ pub(crate) mod send;
 mod times;
 mod versions;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
@@ -34,7 +35,6 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use tidegate_core::ids::{LeaseId, Seq};
-use tidegate_core::lanes::QueueId;
 use tidegate_core::time::Timestamp;
 use tidegate_store::machine::{Change, Fate, StoredJobs};
 use tidegate_store::rows::DoneRow;
@@ -46,10 +46,10 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 
 use self::fetched::Fetched;
+use self::finished::Lists;
 use self::foreseen::Foreseen;
 pub(crate) use self::gathered::Gathered;
 use self::runs::Runs;
-use self::times::Trail;
 use crate::error::OrStore;
 use crate::link::{Link, Request};
 use crate::statements::Sql;
@@ -74,8 +74,7 @@ pub(crate) struct PgRows {
     foreseen: Foreseen,
     /// Jobs of this transaction that are being copied.
     copying: Vec<JoinHandle<Result<()>>>,
-    /// Where the oldest finished jobs are. Times of finished jobs grow in the order of commits, unless the clock goes back.
-    trails: HashMap<QueueId, Trail>,
+    lists: Lists,
     /// Nothing is scheduled before this time: the walk for what is due begins here, for the same reason.
     due_from: Timestamp,
     /// When the last change was made.
@@ -94,7 +93,7 @@ impl PgRows {
             fetched: Fetched::default(),
             foreseen: Foreseen::default(),
             copying: vec![],
-            trails: HashMap::new(),
+            lists: Lists::default(),
             due_from: Timestamp(i64::MIN),
             now: Timestamp(i64::MIN),
         }
@@ -140,7 +139,7 @@ impl PgRows {
         self.due_from = self.due_from.min(run_at);
     }
 
-    /// Somebody else made this change.
+    /// This change was made, here or elsewhere.
     pub(crate) fn heed(&mut self, change: &Change) {
         match change {
             Change::Queue(queue) => self.foreseen.name_queue(&queue.name, queue.id),
@@ -148,6 +147,7 @@ impl PgRows {
             | Change::LetGo { fate: Fate::Scheduled(at, _), .. }
             | Change::Unblocked { later: Some(at), .. }
             | Change::NextDue(Some(at)) => self.scheduled(*at),
+            Change::Rebased(_) => self.lists.forget_trails(),
             _ => {}
         }
     }
@@ -155,8 +155,7 @@ impl PgRows {
     /// A change was made at this time.
     pub(crate) fn set_time(&mut self, now: Timestamp) {
         if now < self.now {
-            // Jobs may finish earlier than others that finished before.
-            self.trails.clear();
+            self.lists.forget_trails();
         }
         self.now = now;
     }
@@ -164,7 +163,7 @@ impl PgRows {
     /// What a machine that is opened over these rows goes on with.
     pub(crate) fn set_numbers(&mut self, numbers: Numbers) {
         self.numbers = numbers;
-        self.trails.clear();
+        self.lists.forget_trails();
         self.due_from = Timestamp(i64::MIN);
         self.forget();
     }
@@ -184,6 +183,7 @@ impl PgRows {
         self.gathered = Gathered::default();
         self.fetched = Fetched::default();
         self.foreseen.forget();
+        self.lists.forget();
         // What is still on its way is in order before whatever ends the transaction.
         self.copying.clear();
     }
@@ -230,6 +230,7 @@ impl PgRows {
     /// Sends what was gathered so far, before a read of a range.
     fn send_gathered(&mut self) -> Result<()> {
         self.gathered.unmarked.extend(self.foreseen.take_wrong(false));
+        self.take_off_lists()?;
         if self.gathered.is_empty() {
             return Ok(());
         }
@@ -245,6 +246,9 @@ impl PgRows {
     /// Sends what was gathered together with `more`, and then commits: one round trip.
     pub(crate) fn commit(&mut self, more: impl FnOnce(&Link) -> Vec<Request<'_, ()>>) -> Result<()> {
         self.gathered.unmarked.extend(self.foreseen.take_wrong(true));
+        if let Err(error) = self.take_off_lists() {
+            return Err(self.cause_of(error));
+        }
         let copied = std::mem::take(&mut self.copying).into_iter();
         let mut requests: Vec<Request<'_, ()>> = copied.map(copied_in_full).collect();
         requests.extend(self.gathered.requests(&self.link)?);

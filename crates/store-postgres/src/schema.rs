@@ -10,7 +10,7 @@ use tidegate_pg::{Address, Schema};
 use tidegate_store::{Error, Result};
 use tokio_postgres::Client;
 
-use crate::error::OrStore;
+use crate::error::{OrStore, is_in_the_way};
 use crate::options::PgOptions;
 use crate::statements::in_schema;
 
@@ -49,6 +49,11 @@ const MIGRATIONS: &[Migration] = &[
         readable_from: 7,
     },
     Migration { name: "0009_untold", text: include_str!("../migrations/0009_untold.sql"), readable_from: 9 },
+    Migration {
+        name: "0010_finished",
+        text: include_str!("../migrations/0010_finished.sql"),
+        readable_from: 10,
+    },
 ];
 
 /// Version of the schema that this program makes.
@@ -56,6 +61,9 @@ pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
 
 /// The migration from which on `head` says which versions may write.
 const FENCED_FROM: usize = 4;
+
+/// How often migrations are tried.
+const TRIES: u32 = 5;
 
 /// Functions: the schema's suffix, the name, the text.
 const FUNCTIONS: &[(&str, &str, &str)] = &[
@@ -106,24 +114,41 @@ pub(crate) async fn check(address: &Address, options: &PgOptions) -> Result<()> 
     Err(Error::new(codes::STORE_FAILED, detail))
 }
 
+/// Tries again if others were in the way: a migration that makes everybody wait may be what the server ends to untangle them.
 async fn in_transaction(client: &Client, options: &PgOptions, dry_run: bool) -> Result<Vec<Step>> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let done = try_in_transaction(client, options, dry_run).await;
+        let Err(error) = done else { return done };
+        // A connection that is gone has rolled back by itself.
+        let _ = client.batch_execute("ROLLBACK").await;
+        if tries == TRIES || !is_in_the_way(&error) {
+            return Err(error);
+        }
+    }
+}
+
+async fn try_in_transaction(client: &Client, options: &PgOptions, dry_run: bool) -> Result<Vec<Step>> {
+    // Who starts together waits until the first has migrated.
     client
-        .batch_execute("BEGIN; SET LOCAL lock_timeout = 15000; SET LOCAL client_min_messages = warning")
+        .batch_execute("BEGIN; SET LOCAL lock_timeout = '10min'; SET LOCAL client_min_messages = warning")
         .await
         .or_store()?;
     // The same number for everybody who migrates the same schema.
     let lock = options.schema.lock();
     client.query("SELECT pg_advisory_xact_lock($1)", &[&lock]).await.or_store()?;
-    let steps = plan(client, options).await;
-    if let (Ok(steps), false) = (&steps, dry_run) {
-        for step in steps {
-            client.batch_execute(&step.sql).await.or_store()?;
-        }
-        client.batch_execute("COMMIT").await.or_store()?;
-    } else {
+    client.batch_execute("SET LOCAL lock_timeout = '15s'").await.or_store()?;
+    let steps = plan(client, options).await?;
+    if dry_run {
         client.batch_execute("ROLLBACK").await.or_store()?;
+        return Ok(steps);
     }
-    steps
+    for step in &steps {
+        client.batch_execute(&step.sql).await.or_store()?;
+    }
+    client.batch_execute("COMMIT").await.or_store()?;
+    Ok(steps)
 }
 
 /// What is to be done.

@@ -20,7 +20,7 @@ use tidegate_core::codes;
 use tidegate_core::ids::{LeaseId, Seq};
 use tidegate_core::time::Timestamp;
 use tidegate_pg::Address;
-use tidegate_store::machine::{self, Machine, PendingSignals};
+use tidegate_store::machine::{self, Change, Machine, PendingSignals};
 use tidegate_store::{Error, Feed, Result};
 use tokio::runtime::Runtime;
 use tokio_postgres::Row;
@@ -241,7 +241,10 @@ impl Session {
         let Some(rows) = self.rows() else { return };
         rows.forget();
         // A connection that is gone has rolled back by itself.
-        if !severed && let Err(error) = runtime.block_on(rows.link().batch("ROLLBACK")) {
+        if !severed
+            && !rows.link().is_closed()
+            && let Err(error) = runtime.block_on(rows.link().batch("ROLLBACK"))
+        {
             self.note(&error);
         }
     }
@@ -513,8 +516,13 @@ impl Session {
         let events = machine.take_events();
         let wakes = signals.work || !signals.cancels.is_empty();
         let logged = !changes.is_empty();
-        let changes = machine::encode(&changes)?;
         let rows = machine.rows_mut();
+        // The clock may have gone back and forth since: the time of the commit does not tell.
+        changes
+            .iter()
+            .filter(|change| matches!(change, Change::Rebased(_)))
+            .for_each(|change| rows.heed(change));
+        let changes = machine::encode(&changes)?;
         let idle = rows.is_clean() && !logged;
         // What was seen and found to be so already may not be on disk yet either: others do not wait inside the lock.
         // And what leaves no row in the log could not be found there again after a crash.

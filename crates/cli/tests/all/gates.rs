@@ -40,6 +40,10 @@ fn a_worker_asks_the_gates_of_its_server_and_operators_see_and_steer_them() {
     assert!(why.contains("gate slots of shopify/") && why.contains("slots 1 of 1"), "{why}");
     let table = server.run(&place, &["gates", "ls"]).ok().out;
     assert!(table.contains("DOMAIN") && table.contains("shopify"), "{table}");
+    let shown = server.run(&place, &["gates", "show", "shopify"]).ok().out;
+    for set in ["1 at a time", "all; after 3 failures in 1 m none for 1 m"] {
+        assert!(shown.contains(set), "what gates are set to is shown: {shown}");
+    }
     for width in ["gates ls", "gates show shopify", "gates usage"] {
         let args: Vec<&str> = width.split(' ').collect();
         let mut command = server.command(&place, &args);
@@ -171,4 +175,34 @@ fn bad_settings_are_refused_with_file_path_and_hint() {
     assert!(ran.code == 2 && ran.err.contains("--gates"), "{}", ran.err);
     let here = place.run(&["gates", "ls"]);
     assert!(here.code == 3 && here.err.contains("--store http://"), "{}", here.err);
+}
+
+/// A certificate for `localhost`, by a signer that only this test knows. Its key is good for nothing but tests.
+const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../store-postgres/src/tests/tls");
+
+#[test]
+fn gates_on_an_encrypted_redis_are_reached_by_who_trusts_its_certificate_alone() {
+    let port = tidegate_testbed::free_port().unwrap();
+    let tls = [
+        format!("tls-port {port}"),
+        format!("tls-cert-file {TLS}/server.pem"),
+        format!("tls-key-file {TLS}/server.key"),
+        format!("tls-ca-cert-file {TLS}/ca.pem"),
+        "tls-auth-clients no".to_owned(),
+    ];
+    let tls: Vec<&str> = tls.iter().map(String::as_str).collect();
+    let _redis = tidegate_testbed::redis::Server::start(&tls).unwrap();
+    let place = Place::default();
+    let file = place.file("gates.toml", GATES);
+    let ask = |host: &str, trusted: &str| {
+        let address = format!("rediss://{host}:{port}");
+        let args = ["gates", "ls", "--gates", &address, "--gates-file", &file, "--json"];
+        crate::common::finished(place.command(&args).env("SSL_CERT_FILE", format!("{TLS}/{trusted}")))
+    };
+    let known = ask("localhost", "ca.pem").ok().json();
+    assert_eq!(known["domains"][0]["domain"], "shopify", "{known}");
+    for (host, trusted) in [("127.0.0.1", "ca.pem"), ("localhost", "server.pem")] {
+        let refused = ask(host, trusted);
+        assert!(refused.code == 5 && refused.err.contains("certificate"), "{host}: {}", refused.err);
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::pg::{Pair, connect, fresh_schema};
+use crate::pg::{Pair, connect, every_finished_job_is_on_one_list, fresh_schema};
 use tidegate_conformance::kit::{at_once, group, json, kind, queue, worker};
 use tidegate_conformance::properties;
 use tidegate_core::failure::{Category, Failure};
@@ -110,6 +110,7 @@ async fn processes_at_work_at_once_lose_nothing_do_nothing_twice_and_keep_limits
         assert_eq!((totals.completed, totals.ready, totals.running), (PROCESSES * JOBS, 0, 0));
         assert_eq!(store.digest().await.expect("a digest"), stores[0].digest().await.expect("a digest"));
     }
+    every_finished_job_is_on_one_list(&schema).await;
 }
 
 async fn produce(store: PgStore, made: Arc<AtomicU64>) {

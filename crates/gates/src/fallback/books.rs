@@ -1,7 +1,7 @@
 //! What a process knows of one domain: its gates, what it holds and where, what it owes to the backend, and its own model
 //! while there is one.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use tidegate_core::gates::{
 };
 
 use super::share::{Seat, Share, is_lock};
-use crate::operations::Said;
+use crate::operations::{Note, Said, Switch};
 use crate::{GatesError, InProcess, Turns};
 
 /// Most settlements and doubtful admissions that are kept for the backend's return; what is beyond lapses by itself.
@@ -55,6 +55,8 @@ struct Books {
     owed: VecDeque<(Permit, Outcome)>,
     /// Admissions whose answer never came: the backend may hold a lease that nobody knows of. True: the call is over.
     doubtful: HashMap<Holder, (Call, bool)>,
+    /// What operators have said here while the backend was away: gates that are off, or on again. It has heard nothing of that.
+    switched: BTreeMap<String, Option<Switch>>,
     /// Size of `held` after it was last swept.
     swept: usize,
 }
@@ -133,7 +135,7 @@ impl Domain {
             }
         }
         gates.configure_at(now, &self.name, share.set.clone())?;
-        gates.take_over(&self.name, heard(), now)?;
+        gates.take_over(&self.name, books.said(heard()), now)?;
         let share = Mutex::new(Arc::new(share));
         let model = Arc::new(Model { gates, share, returned: AtomicI64::new(Micros::MAX) });
         for (holder, permit) in taken {
@@ -145,19 +147,37 @@ impl Domain {
         Ok(model)
     }
 
-    /// The backend is away (again): the model stays, without fresh credit.
-    pub(super) fn left(&self) {
-        if let Some(model) = &self.books().model {
-            model.returned.store(Micros::MAX, Ordering::Release);
-        }
+    /// The backend is away (again): the model stays, without fresh credit, and goes by what operators have said since.
+    pub(super) fn left(&self, now: Micros, heard: impl FnOnce() -> Said) -> Result<(), GatesError> {
+        let books = self.books();
+        let Some(model) = &books.model else { return Ok(()) };
+        model.returned.store(Micros::MAX, Ordering::Release);
+        model.gates.take_over(&self.name, books.said(heard()), now)
     }
 
     /// The backend is back: what operators say is said to it.
     pub(super) fn returned(&self, now: Micros, mono: Micros) {
-        if let Some(model) = &self.books().model {
+        let mut books = self.books();
+        books.switched.clear();
+        if let Some(model) = &books.model {
             model.gates.forget_orders(&self.name, now);
             model.returned.store(mono, Ordering::Release);
         }
+    }
+
+    /// Notes what an operator has said about one gate or all of them while the backend is away: also where the model has no such gate,
+    /// or is not there yet.
+    pub(super) fn switched(&self, now: Micros, gate: Option<&str>, off: bool, note: &Note) {
+        let mut books = self.books();
+        for name in self.set.gates.iter().map(|g| &g.name).filter(|name| gate.is_none_or(|g| g == **name)) {
+            let switch = Switch { gate: name.clone(), at: now, note: note.clone() };
+            books.switched.insert(name.clone(), off.then_some(switch));
+        }
+    }
+
+    /// What operators have said: what the backend has heard, and what was said here since it is away.
+    pub(super) fn said(&self, heard: Said) -> Said {
+        self.books().said(heard)
     }
 
     /// Ends the model if nothing that it admitted counts any more. Whether there still is one.
@@ -252,6 +272,16 @@ impl Domain {
         let idle =
             |holder: &Holder, over: bool| over || books.held.get(holder).is_some_and(|h| h.remote.is_none());
         all.into_iter().filter(|(holder, (_, over))| idle(holder, *over)).map(|(_, (call, _))| call).collect()
+    }
+}
+
+impl Books {
+    fn said(&self, mut heard: Said) -> Said {
+        if !self.switched.is_empty() {
+            heard.off.retain(|switch| !self.switched.contains_key(&switch.gate));
+            heard.off.extend(self.switched.values().flatten().cloned());
+        }
+        heard
     }
 }
 

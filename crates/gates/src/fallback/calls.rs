@@ -20,12 +20,16 @@ impl<B: Gates + GateOperations> Inner<B> {
     /// A wait for the backend itself.
     fn wait(&self, now: Micros, call: &Call, gate: &Arc<str>, because: Because) -> Admission {
         count(&self.tally.closed);
-        // How long an outage lasts nobody knows; locks are open again within a few beats.
-        let age = if because == Because::BackendLost { 0 } else { self.mono() - lock(&self.watch).since() };
-        let pause = (age / 2).clamp(CLOSED_RETRY.0, CLOSED_RETRY.1);
         let arrived = call.since.filter(|since| *since <= now).unwrap_or(now);
-        let (gate, retry_at) = (gate.clone(), now + pause);
+        let (gate, retry_at) = (gate.clone(), now + self.pause(because));
         Admission::Wait(Wait { gate, because, retry_at, position: None, arrived, woken: Vec::new() })
+    }
+
+    /// How long to stay away from what the backend alone can open: how long an outage lasts nobody knows; locks are open again
+    /// within a few beats.
+    fn pause(&self, because: Because) -> Micros {
+        let age = if because == Because::BackendLost { 0 } else { self.mono() - lock(&self.watch).since() };
+        (age / 2).clamp(CLOSED_RETRY.0, CLOSED_RETRY.1)
     }
 
     /// Whether a lock may be given out: only by the backend that everybody knows.
@@ -34,24 +38,26 @@ impl<B: Gates + GateOperations> Inner<B> {
     }
 
     fn admit_locally(&self, now: Micros, domain: &Domain, call: &Call) -> Result<Admission, GatesError> {
-        let seat = lock(&self.census).seat();
-        let model =
-            domain.model_or_new(now, self.mono(), seat, &self.turns, || self.backend.heard(&domain.name))?;
+        let model = self.model_of(now, domain)?;
         let share = model.share();
-        let is_on =
-            |gate: &&Arc<str>| !self.backend.heard(&domain.name).off.iter().any(|o| *o.gate == ***gate);
+        let is_on = |gate: &&Arc<str>| {
+            let said = domain.said(self.backend.heard(&domain.name));
+            !said.off.iter().any(|o| *o.gate == ***gate)
+        };
         if let Some(gate) = share.closed_to(&call.target).find(is_on) {
             return Ok(self.wait(now, call, gate, Because::BackendAway));
         }
-        let Some(reply) = model.admit(now, call)? else {
+        let Some(mut reply) = model.admit(now, call)? else {
             let gate = Arc::from("share");
             return Ok(self.wait(now, call, &gate, Because::BackendAway));
         };
         // An order ends when its operator says so, to the backend: nobody stays away for all of its time.
-        if let Admission::Wait(Wait { gate, because: Because::BreakerOpen, .. }) = &reply
-            && self.backend.heard(&domain.name).orders.iter().any(|order| *order.gate == **gate)
+        if let Admission::Wait(wait) = &mut reply
+            && wait.because == Because::BreakerOpen
+            && self.backend.heard(&domain.name).orders.iter().any(|order| *order.gate == *wait.gate)
         {
-            return Ok(self.wait(now, call, gate, Because::BreakerOpen));
+            count(&self.tally.closed);
+            wait.retry_at = wait.retry_at.min(now + self.pause(wait.because));
         }
         if let Admission::Admitted(admitted) = &reply {
             count(&self.tally.admitted_locally);
@@ -95,7 +101,10 @@ impl<B: Gates + GateOperations> Inner<B> {
             }
         }
         let (generation, sent) = (lock(&self.locks).generation(), self.mono());
-        match self.ask(self.backend.admit(given, call)).await {
+        let answer = self.ask(self.backend.admit(given, call)).await;
+        // New settings may have come meanwhile, and taken the books with them.
+        let domain = self.known(call.target.domain())?;
+        match answer {
             Ok(Admission::Admitted(admitted)) => {
                 if locks && lock(&self.locks).generation() != generation {
                     // The answer is another backend's: somebody may have the lock from the one before.
@@ -161,14 +170,15 @@ impl<B: Gates + GateOperations> Inner<B> {
                 answered => return answered,
             }
         }
-        if !domain.owe(permit, outcome) {
+        // The domain as it is after the answer was waited for.
+        if !self.known(permit.target.domain())?.owe(permit, outcome) {
             count(&self.tally.forgotten);
         }
         Ok(reply)
     }
 
     pub(super) async fn renew(&self, given: Option<Micros>, permit: &Permit) -> Result<Renewal, GatesError> {
-        let domain = self.known(permit.target.domain())?;
+        let mut domain = self.known(permit.target.domain())?;
         let now = given.unwrap_or_else(|| self.backend.clock());
         let generation = lock(&self.locks).generation();
         let look = |h: &mut Held| (h.remote.is_some(), h.lock, h.generation == generation, h.ends);
@@ -180,7 +190,9 @@ impl<B: Gates + GateOperations> Inner<B> {
         };
         if remote && same && !self.is_away() {
             let sent = self.mono();
-            match self.ask(self.backend.renew(given, permit)).await {
+            let answer = self.ask(self.backend.renew(given, permit)).await;
+            domain = self.known(permit.target.domain())?;
+            match answer {
                 Ok(Renewal::Renewed { expires_at }) => {
                     domain.look(permit, |h| h.ends = sent + h.call.lease);
                     self.renew_locally(now, &domain, permit)?;
@@ -198,8 +210,7 @@ impl<B: Gates + GateOperations> Inner<B> {
             return Ok(unrenewed(permit, self.mono() < ends));
         }
         if self.is_away() && remote {
-            let seat = lock(&self.census).seat();
-            domain.model_or_new(now, self.mono(), seat, &self.turns, || self.backend.heard(&domain.name))?;
+            self.model_of(now, &domain)?;
         }
         self.renew_locally(now, &domain, permit)
     }
@@ -250,7 +261,7 @@ impl<B: Gates + GateOperations> Inner<B> {
         if self.is_away() {
             return Ok(freed);
         }
-        match self.ask(self.backend.expire(given, name)).await {
+        match self.ask_throughout(self.backend.expire(given, name)).await {
             Err(GatesError::Unreachable(_)) => Ok(freed),
             answered => answered,
         }

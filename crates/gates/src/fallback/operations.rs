@@ -18,14 +18,42 @@ impl<B: Gates + GateOperations> Inner<B> {
         let domain = self.known(domain)?;
         Ok(if self.is_away() { domain.model() } else { None })
     }
+
+    /// Switches a gate in the model, if there is one; and notes it while the backend is away, for gates that are closed then and for
+    /// a model that begins.
+    async fn switch_here(
+        &self,
+        domain: &str,
+        gate: Option<&str>,
+        off: bool,
+        note: &Note,
+    ) -> Result<(), GatesError> {
+        let model = {
+            // What is noted now is forgotten by whoever tells that the backend is back.
+            let _turning = lock(&self.turning);
+            let known = self.known(domain)?;
+            if self.is_away() {
+                known.switched(self.backend.clock(), gate, off, note);
+            }
+            known.model()
+        };
+        let Some(model) = model else { return Ok(()) };
+        match model.gates.switch(domain, gate, off, note.clone()).await {
+            // The gate has no share here.
+            Ok(_) | Err(GatesError::UnknownGate { .. }) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
 }
 
 #[async_trait]
 impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
     async fn configure(&self, domain: &str, set: GateSet) -> Result<(), GatesError> {
         let inner = &*self.inner;
-        inner.ask(inner.backend.configure(domain, set.clone())).await?;
+        inner.ask_throughout(inner.backend.configure(domain, set.clone())).await?;
         let seat = lock(&inner.census).seat();
+        // A model that changes hands just when the backend leaves or comes back hears of it, too.
+        let _turning = lock(&inner.turning);
         let mut domains = inner.domains.write().unwrap_or_else(PoisonError::into_inner);
         let new = match domains.get(domain) {
             Some(known) => known.with(inner.backend.clock(), set, seat),
@@ -43,21 +71,21 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
     ) -> Result<Vec<ScopeView>, GatesError> {
         match self.inner.alone(domain)? {
             Some(model) => model.gates.inspect(now.or(Some(self.clock())), domain, most).await,
-            None => self.inner.ask(self.inner.backend.inspect(now, domain, most)).await,
+            None => self.inner.ask_throughout(self.inner.backend.inspect(now, domain, most)).await,
         }
     }
 
     async fn holders(&self, domain: &str, most: usize) -> Result<Vec<HolderView>, GatesError> {
         match self.inner.alone(domain)? {
             Some(model) => model.gates.holders(domain, most).await,
-            None => self.inner.ask(self.inner.backend.holders(domain, most)).await,
+            None => self.inner.ask_throughout(self.inner.backend.holders(domain, most)).await,
         }
     }
 
     async fn waiters(&self, domain: &str, most: usize) -> Result<Vec<WaiterView>, GatesError> {
         match self.inner.alone(domain)? {
             Some(model) => model.gates.waiters(domain, most).await,
-            None => self.inner.ask(self.inner.backend.waiters(domain, most)).await,
+            None => self.inner.ask_throughout(self.inner.backend.waiters(domain, most)).await,
         }
     }
 
@@ -69,7 +97,7 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
         dry_run: bool,
         note: Note,
     ) -> Result<Released, GatesError> {
-        self.inner.ask(self.inner.backend.force_release(now, domain, holder, dry_run, note)).await
+        self.inner.ask_throughout(self.inner.backend.force_release(now, domain, holder, dry_run, note)).await
     }
 
     async fn promote(
@@ -79,7 +107,7 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
         holder: &Holder,
         note: Note,
     ) -> Result<bool, GatesError> {
-        self.inner.ask(self.inner.backend.promote(now, domain, holder, note)).await
+        self.inner.ask_throughout(self.inner.backend.promote(now, domain, holder, note)).await
     }
 
     async fn order_breaker(
@@ -90,7 +118,7 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
         order: BreakerOrder,
         note: Note,
     ) -> Result<u32, GatesError> {
-        self.inner.ask(self.inner.backend.order_breaker(now, domain, breaker, order, note)).await
+        self.inner.ask_throughout(self.inner.backend.order_breaker(now, domain, breaker, order, note)).await
     }
 
     async fn switch(
@@ -100,26 +128,28 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
         off: bool,
         note: Note,
     ) -> Result<Vec<Switch>, GatesError> {
-        if let Some(model) = self.inner.known(domain)?.model() {
-            match model.gates.switch(domain, gate, off, note.clone()).await {
-                // The gate has no share here.
-                Ok(_) | Err(GatesError::UnknownGate { .. }) => {}
-                Err(e) => return Err(e),
-            }
+        self.inner.switch_here(domain, gate, off, &note).await?;
+        let answer =
+            self.inner.ask_throughout(self.inner.backend.switch(domain, gate, off, note.clone())).await;
+        if answer.is_err() {
+            // If it left just now, the model has begun anew with what it said before.
+            self.inner.switch_here(domain, gate, off, &note).await?;
         }
-        self.inner.ask(self.inner.backend.switch(domain, gate, off, note)).await
+        answer
     }
 
     async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
-        match self.inner.alone(domain)? {
-            Some(model) => model.gates.switches(domain).await,
-            None => self.inner.ask(self.inner.backend.switches(domain)).await,
+        if self.inner.alone(domain)?.is_none() {
+            return self.inner.ask_throughout(self.inner.backend.switches(domain)).await;
         }
+        let mut off = self.inner.known(domain)?.said(self.inner.backend.heard(domain)).off;
+        off.sort_unstable_by(|a, b| a.gate.cmp(&b.gate));
+        Ok(off)
     }
 
     async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
         if self.inner.alone(domain)?.is_none() {
-            return self.inner.ask(self.inner.backend.orders(domain)).await;
+            return self.inner.ask_throughout(self.inner.backend.orders(domain)).await;
         }
         let (mut orders, now) = (self.inner.backend.heard(domain).orders, self.inner.backend.clock());
         orders.retain(|order| order.until > now);
@@ -131,17 +161,17 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
     }
 
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
-        self.inner.ask(self.inner.backend.changes(domain)).await
+        self.inner.ask_throughout(self.inner.backend.changes(domain)).await
     }
 
     async fn usage(&self) -> Result<Vec<DomainUsage>, GatesError> {
-        let mut all = self.inner.ask(self.inner.backend.usage()).await?;
+        let mut all = self.inner.ask_throughout(self.inner.backend.usage()).await?;
         all.retain(|usage| usage.domain != PRESENCE);
         Ok(all)
     }
 
     async fn clear(&self, domain: &str, dry_run: bool, note: Note) -> Result<DomainUsage, GatesError> {
-        self.inner.ask(self.inner.backend.clear(domain, dry_run, note)).await
+        self.inner.ask_throughout(self.inner.backend.clear(domain, dry_run, note)).await
     }
 }
 

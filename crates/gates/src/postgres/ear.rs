@@ -7,6 +7,7 @@ use tidegate_core::gates::Holder;
 
 use super::Shared;
 use super::lanes::LaneKey;
+use super::link::within;
 
 /// Postgres takes payloads of less than 8,000 bytes.
 const MAX_PAYLOAD: usize = 7_900;
@@ -48,7 +49,7 @@ pub(super) async fn listen(shared: std::sync::Arc<Shared>) {
         match shared.address.open(Some(Box::new(ear))).await {
             Ok((client, work)) => {
                 let text = format!("LISTEN \"{}\"", shared.channel);
-                match client.batch_execute(&text).await {
+                match within(shared.options.patience, client.batch_execute(&text)).await {
                     Ok(()) => {
                         shared.listening.send_replace(true);
                         // Whatever was said before this was not heard.

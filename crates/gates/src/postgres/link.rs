@@ -1,5 +1,8 @@
 //! A connection with the statements of an operation, two round trips each: lock, and write.
 
+use std::future::Future;
+use std::time::Duration;
+
 use tidegate_core::gates::Micros;
 use tidegate_pg::{Address, NotConnected, Schema, Work};
 use tokio_postgres::types::ToSql;
@@ -15,6 +18,17 @@ pub(super) fn unreachable(error: tokio_postgres::Error) -> GatesError {
     GatesError::Unreachable(Box::new(error))
 }
 
+/// A server that hangs neither answers nor closes the connection, and its own time-outs hang with it.
+pub(super) async fn within<R>(
+    patience: Duration,
+    answer: impl Future<Output = Result<R, tokio_postgres::Error>>,
+) -> Result<R, GatesError> {
+    match tokio::time::timeout(patience, answer).await {
+        Ok(answer) => answer.map_err(unreachable),
+        Err(late) => Err(GatesError::Unreachable(Box::new(late))),
+    }
+}
+
 impl From<NotConnected> for GatesError {
     fn from(error: NotConnected) -> Self {
         Self::Unreachable(Box::new(error))
@@ -24,6 +38,8 @@ impl From<NotConnected> for GatesError {
 /// A connection.
 pub(super) struct Link {
     client: Client,
+    /// Longest time for an answer.
+    patience: Duration,
     schema: Schema,
     begin: String,
     lock: Statement,
@@ -60,20 +76,23 @@ impl Link {
         if options.pooled {
             begin += &options.settings(true);
         } else {
-            client.batch_execute(&options.settings(false)).await.map_err(unreachable)?;
+            within(options.patience, client.batch_execute(&options.settings(false))).await?;
         }
         let text = |text| in_schema(text, &options.schema);
         let [lock, head, write, notify] =
             [sql::PARTITIONS_LOCK, sql::DOMAINS_HEAD, sql::PARTITIONS_WRITE, sql::WAKE_NOTIFY].map(text);
-        let prepared = tokio::try_join!(
-            biased;
-            client.prepare(&lock),
-            client.prepare(&head),
-            client.prepare(&write),
-            client.prepare(&notify),
-        );
-        let (lock, head, write, notify) = prepared.map_err(unreachable)?;
-        Ok(Self { client, schema: options.schema.clone(), begin, lock, head, write, notify, _work: work })
+        let prepared = async {
+            tokio::try_join!(
+                biased;
+                client.prepare(&lock),
+                client.prepare(&head),
+                client.prepare(&write),
+                client.prepare(&notify),
+            )
+        };
+        let (lock, head, write, notify) = within(options.patience, prepared).await?;
+        let (patience, schema) = (options.patience, options.schema.clone());
+        Ok(Self { client, patience, schema, begin, lock, head, write, notify, _work: work })
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -144,15 +163,15 @@ impl Link {
     }
 
     pub(super) async fn roll_back(&self) -> Result<(), GatesError> {
-        self.client.batch_execute("ROLLBACK").await.map_err(unreachable)
+        within(self.patience, self.client.batch_execute("ROLLBACK")).await
     }
 
     pub(super) async fn begin(&self) -> Result<(), GatesError> {
-        self.client.batch_execute(&self.begin).await.map_err(unreachable)
+        within(self.patience, self.client.batch_execute(&self.begin)).await
     }
 
     pub(super) async fn commit(&self) -> Result<(), GatesError> {
-        self.client.batch_execute("COMMIT").await.map_err(unreachable)
+        within(self.patience, self.client.batch_execute("COMMIT")).await
     }
 
     /// Reads rows with a statement that is not prepared.
@@ -161,12 +180,12 @@ impl Link {
         text: &str,
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, GatesError> {
-        self.client.query(&in_schema(text, &self.schema), params).await.map_err(unreachable)
+        within(self.patience, self.client.query(&in_schema(text, &self.schema), params)).await
     }
 
     /// Reads a row that is there.
     pub(super) async fn one(&self, text: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Row, GatesError> {
-        self.client.query_one(&in_schema(text, &self.schema), params).await.map_err(unreachable)
+        within(self.patience, self.client.query_one(&in_schema(text, &self.schema), params)).await
     }
 
     /// Reads a row that may be there.
@@ -175,7 +194,7 @@ impl Link {
         text: &str,
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Option<Row>, GatesError> {
-        self.client.query_opt(&in_schema(text, &self.schema), params).await.map_err(unreachable)
+        within(self.patience, self.client.query_opt(&in_schema(text, &self.schema), params)).await
     }
 
     /// Writes rows; says how many.
@@ -184,6 +203,6 @@ impl Link {
         text: &str,
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<u64, GatesError> {
-        self.client.execute(&in_schema(text, &self.schema), params).await.map_err(unreachable)
+        within(self.patience, self.client.execute(&in_schema(text, &self.schema), params)).await
     }
 }

@@ -134,7 +134,7 @@ impl PgGates {
     /// `sslrootcert` are understood.
     pub async fn connect(url: &str, options: PgGatesOptions) -> Result<Self, GatesError> {
         let (address, options) = options.reach(url)?;
-        schema::ensure(&address, &options.schema).await?;
+        schema::ensure(&address, &options).await?;
         let random = RandomState::new();
         let shared = Arc::new(Shared {
             domains: Domains::default(),

@@ -96,7 +96,7 @@ impl Worker {
             match trouble(&error) {
                 Trouble::Passing => {}
                 Trouble::NoTables => {
-                    let made = schema::ensure(&self.shared.address, &self.shared.options.schema).await;
+                    let made = schema::ensure(&self.shared.address, &self.shared.options).await;
                     tracing::warn!(
                         made = made.is_ok(),
                         "The tables of the gates are not there; they are made again."

@@ -96,11 +96,27 @@ pub(super) fn host_and_port(info: &ConnectionInfo) -> Option<(String, u16)> {
     }
 }
 
+/// The client takes the process's cryptography, and panics where none was chosen and a program contains two. A choice that the
+/// program has made stands, also one that it makes just now.
+fn choose_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
 impl Link {
     pub(super) fn new(url: &str, connections: usize, patience: Duration) -> Result<Self, GatesError> {
         let (seeds, known, made) = (seeds(url)?, RwLock::default(), AtomicUsize::new(0));
+        if matches!(seeds[0].addr(), ConnectionAddr::TcpTls { .. }) {
+            choose_cryptography();
+        }
         let first = Arc::new(Node::new(seeds[0].clone(), connections, patience).map_err(unreachable)?);
         Ok(Self { seeds, first, connections, patience, known, made })
+    }
+
+    /// The next connection in turn, of those to the server that has this key.
+    pub(super) fn turn(&self, key: &str) -> usize {
+        self.node_of(key).turn()
     }
 
     /// How many connections were made so far: a higher number means that the server may be another one.
@@ -184,7 +200,7 @@ impl Link {
         let mut slots = redis::cmd("CLUSTER");
         slots.arg("SLOTS");
         for node in asked {
-            match node.send(plain(&slots), &self.made).await {
+            match node.send(Parcel::plain(&slots, node.turn()), &self.made).await {
                 Ok(answer) => {
                     let found = answer.map(|answer| ranges(&answer, &node.host())).unwrap_or_default();
                     let with_node = |r: Range| self.node_at(&r.host, r.port).map(|node| (r, node));
@@ -202,23 +218,32 @@ impl Link {
 
     /// Sends a command to the server that has this key.
     pub(super) async fn ask(&self, key: &str, command: &Cmd) -> Result<Value, RedisError> {
-        self.deliver(key, plain(command)).await.map(|value| value.unwrap_or(Value::Nil))
+        self.deliver(key, Parcel::plain(command, self.turn(key)))
+            .await
+            .map(|value| value.unwrap_or(Value::Nil))
     }
 
     /// Sends a command to one server.
     pub(super) async fn ask_at(&self, node: &Node, command: &Cmd) -> Result<Value, RedisError> {
-        node.send(plain(command), &self.made).await.map(|value| value.unwrap_or(Value::Nil))
+        node.send(Parcel::plain(command, node.turn()), &self.made)
+            .await
+            .map(|value| value.unwrap_or(Value::Nil))
     }
 
     /// Runs an operation on connections up to this number; none if there are only newer ones.
-    pub(super) async fn run(&self, asked: Asked<'_>, newest: usize) -> Result<Option<Value>, RedisError> {
+    pub(super) async fn run(
+        &self,
+        asked: Asked<'_>,
+        turn: usize,
+        newest: usize,
+    ) -> Result<Option<Value>, RedisError> {
         let mut command = redis::cmd("FCALL");
         command.arg(LIBRARY.function(asked.operation)).arg(1).arg(asked.key);
         for argument in asked.arguments {
             command.arg(*argument);
         }
-        self.deliver(asked.key, Parcel { command: &command, plan: Some(asked.plan), newest, asking: false })
-            .await
+        let plan = Some(asked.plan);
+        self.deliver(asked.key, Parcel { command: &command, plan, turn, newest, asking: false }).await
     }
 
     /// Sends something to the server that has a key, wherever a cluster sends it.
@@ -298,10 +323,6 @@ impl Link {
     }
 }
 
-fn plain(command: &Cmd) -> Parcel<'_> {
-    Parcel { command, plan: None, newest: usize::MAX, asking: false }
-}
-
 /// Whether a cluster will answer otherwise in a moment: it moves a slot, or a server has gone and another takes its place.
 fn is_passing(error: &RedisError) -> bool {
     match error.kind() {
@@ -332,6 +353,26 @@ mod tests {
                 .iter()
                 .all(|s| s.redis_settings().username() == Some("me"))
         );
+    }
+
+    #[test]
+    fn whoever_goes_to_an_encrypted_server_has_chosen_a_cryptography() {
+        Link::new("rediss://localhost", 1, Duration::from_secs(1)).unwrap();
+        assert!(rustls::crypto::CryptoProvider::get_default().is_some());
+    }
+
+    #[test]
+    fn calls_in_turns_at_two_servers_use_all_connections_to_both() {
+        let link = Link::new("redis://a:7000,b:7001", 2, Duration::from_secs(1)).unwrap();
+        let half = |first, last, host: &str, port| {
+            (Range { first, last, host: host.into(), port }, link.node_at(host, port).unwrap())
+        };
+        let halves = vec![half(0, 8_191, "a", 7_000), half(8_192, 16_383, "b", 7_001)];
+        link.known.write().unwrap().ranges = halves;
+        let (here, there) = ("", "foo");
+        assert_ne!(link.node_of(here).host(), link.node_of(there).host());
+        let turns: Vec<_> = (0..4).map(|_| (link.turn(here) % 2, link.turn(there) % 2)).collect();
+        assert_eq!(turns, [(0, 0), (1, 1), (0, 0), (1, 1)]);
     }
 
     #[test]

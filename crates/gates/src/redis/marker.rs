@@ -60,16 +60,25 @@ impl Inner {
         };
         self.marked::<redis::Value>(&key, redis::cmd("EXPIRE").arg(&key).arg(MARKER_LASTS)).await?;
         let lost = Some(lost).filter(|at| *at >= 0);
-        if lost == domain.lost {
-            domain.checked.store(made, Ordering::Release);
-            return Ok(domain.clone());
+        // The domain may be another one by now, by new settings or an operator's word: only what was looked at is changed.
+        let current = self.change(&domain.name, |current| {
+            let checked = current.checked.fetch_max(made, Ordering::AcqRel);
+            // Of two looks on the same connections the one that came before the loss may be carried out last.
+            let lost = if checked == made { lost.max(current.lost) } else { lost };
+            if checked > made || current.lost == lost {
+                // Who looked on newer connections knows better.
+                return None;
+            }
+            if let Some(at) = lost {
+                tracing::warn!(domain = %domain.name, at, "gates: the server has no state of before, rates start without credit");
+            }
+            Some(current.with(&current.plan, current.said.clone(), lost))
+        })?;
+        if Arc::ptr_eq(&current.plan, &domain.plan) {
+            return Ok(current);
         }
-        if let Some(at) = lost {
-            tracing::warn!(domain = %domain.name, at, "gates: the server has no state of before, rates start without credit");
-        }
-        let new = Domain::new(&domain.name, domain.plan.clone(), domain.said.clone(), lost);
-        new.checked.store(made, Ordering::Release);
-        Ok(self.replace(new))
+        // Whoever began with other gates has keys and numbers of those, and goes on with them.
+        Ok(Arc::new(current.with(&domain.plan, current.said.clone(), current.lost)))
     }
 }
 
@@ -92,6 +101,41 @@ mod tests {
 
     fn call(n: u64) -> Call {
         Call::new(Arc::new(Target::new("d").unwrap()), Holder::number(n))
+    }
+
+    #[tokio::test]
+    async fn the_first_call_passes_however_many_connections_have_to_be_made() {
+        let (server, slots) = (Server::start(&[]).unwrap(), Kind::Slots(Slots::of(1)));
+        let options = RedisOptions { connections: 100, ..RedisOptions::default() };
+        let gates = RedisGates::connect(&server.url(), options).await.expect("it answers");
+        gates.configure("d", GateSet::of(vec![Gate::new("it", slots)])).await.unwrap();
+        assert!(matches!(gates.admit(None, &call(1)).await.unwrap(), Admission::Admitted(_)));
+    }
+
+    #[tokio::test]
+    async fn a_look_at_the_marker_keeps_what_became_known_meanwhile() {
+        let (server, slots) = (Server::start(&[]).unwrap(), |n| Kind::Slots(Slots::of(n)));
+        let gates = of_layout(LAYOUT, &server, &slots(1)).await;
+        let before = gates.inner.known("d").unwrap();
+        let note = Note { who: "me".into(), why: "a test".into() };
+        gates.switch("d", Some("it"), true, note).await.unwrap();
+        let more = GateSet::of(vec![Gate::new("it", slots(2)), Gate::new("other", slots(3))]);
+        gates.configure("d", more.clone()).await.unwrap();
+        server.command("DEL tg:{d}!layouts").unwrap();
+        let seen = gates.inner.check_marker(&before, false).await.unwrap();
+        assert_eq!(seen.set().gates.len(), 1, "an operation goes on with the gates that it began with");
+        assert!(seen.lost.is_some() && seen.said.off.contains_key("it"));
+        let now = gates.inner.known("d").unwrap();
+        assert_eq!(*now.set(), more);
+        assert!(now.lost == seen.lost && now.said.off.contains_key("it"));
+        // A look on the same connections that was before the loss and is carried out after it does not undo that.
+        server.command("HSET tg:{d}!layouts 1 -1").unwrap();
+        assert_eq!(gates.inner.check_marker(&before, false).await.unwrap().lost, now.lost);
+        // Nor does an older look undo a newer one.
+        now.checked.store(usize::MAX, Ordering::Release);
+        server.command("HSET tg:{d}!layouts 1 -1").unwrap();
+        assert_eq!(gates.inner.check_marker(&before, false).await.unwrap().lost, now.lost);
+        assert_eq!(gates.inner.known("d").unwrap().checked.load(Ordering::Acquire), usize::MAX);
     }
 
     #[tokio::test]

@@ -25,10 +25,19 @@ pub(super) struct Parcel<'a> {
     pub(super) command: &'a Cmd,
     /// The set of gates that a function needs; none for a plain command.
     pub(super) plan: Option<&'a Plan>,
+    /// Which of the connections: the same turn, the same connection.
+    pub(super) turn: usize,
     /// Only on connections up to this number.
     pub(super) newest: usize,
     /// Whether the server was named by one that gives a slot away.
     pub(super) asking: bool,
+}
+
+impl<'a> Parcel<'a> {
+    /// A command that any connection may carry.
+    pub(super) fn plain(command: &'a Cmd, turn: usize) -> Self {
+        Self { command, plan: None, turn, newest: usize::MAX, asking: false }
+    }
 }
 
 /// One server.
@@ -37,7 +46,9 @@ pub(super) struct Node {
     config: AsyncConnectionConfig,
     /// Each with the number of its making.
     shared: Vec<tokio::sync::Mutex<Option<(usize, MultiplexedConnection)>>>,
-    next: AtomicUsize,
+    /// Whose turn among the connections it is. Each server has its own: with one for all, calls that go to two servers in turns would
+    /// use every second connection.
+    turns: AtomicUsize,
     /// Which run of the server the newest connection belongs to.
     run: AtomicU64,
     /// Commands sent so far.
@@ -54,8 +65,13 @@ impl Node {
             .set_connection_timeout(Some(patience))
             .set_response_timeout(Some(patience));
         let shared = (0..connections.max(1)).map(|_| tokio::sync::Mutex::default()).collect();
-        let (next, run, sent) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Self { client: Client::open(info)?, config, shared, next, run, sent })
+        let (turns, run, sent) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { client: Client::open(info)?, config, shared, turns, run, sent })
+    }
+
+    /// The next connection in turn.
+    pub(super) fn turn(&self) -> usize {
+        self.turns.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Where it is; empty for a socket in the file system.
@@ -112,12 +128,12 @@ impl Node {
                     let mut define = redis::cmd("FCALL");
                     define.arg(LIBRARY.function(Operation::Define)).arg(0);
                     define.arg(&plan.name).arg(&plan.definition);
-                    self.give(&define, made).await?;
+                    self.give(&define, parcel.turn, made).await?;
                 }
                 Err(e) if e.detail().is_some_and(|detail| detail.contains(NO_FUNCTION)) => {
                     let mut load = redis::cmd("FUNCTION");
                     load.arg("LOAD").arg(&LIBRARY.code);
-                    match self.give(&load, made).await {
+                    match self.give(&load, parcel.turn, made).await {
                         // Another process was faster.
                         Err(e) if e.detail().is_some_and(|detail| detail.contains("already exists")) => {}
                         other => other?,
@@ -129,13 +145,12 @@ impl Node {
         self.exchange(parcel, made).await
     }
 
-    async fn give(&self, command: &Cmd, made: &AtomicUsize) -> Result<(), RedisError> {
-        let parcel = Parcel { command, plan: None, newest: usize::MAX, asking: false };
-        self.exchange(parcel, made).await.map(drop)
+    async fn give(&self, command: &Cmd, turn: usize, made: &AtomicUsize) -> Result<(), RedisError> {
+        self.exchange(Parcel::plain(command, turn), made).await.map(drop)
     }
 
     async fn exchange(&self, parcel: Parcel<'_>, counter: &AtomicUsize) -> Result<Option<Value>, RedisError> {
-        let slot = self.next.fetch_add(1, Ordering::Relaxed) % self.shared.len();
+        let slot = parcel.turn % self.shared.len();
         let mut tried = false;
         loop {
             let (made, mut connection) = self.connection(slot, counter).await?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use redis::{FromRedisValue, Value};
+use serde::de::DeserializeOwned;
 use tidegate_core::gates::{
     BreakerOrder, GateSet, Holder, HolderView, Micros, PartitionView, ScopeView, WaiterView,
 };
@@ -22,11 +23,33 @@ use crate::operations::{
 /// Changes by operators that are kept per domain, and how long (seconds).
 const CHANGES_KEPT: isize = 100;
 const RECORDS_LAST: i64 = 400 * 24 * 3_600;
+const SAY: &str = include_str!("../../lua/say.lua");
+const SAY_AGAIN: &str = include_str!("../../lua/say_again.lua");
 /// Memory of one key, lease and place: estimates from the sizes of the strings and their entries, not measured.
 const BYTES: (u64, u64, u64) = (400, 500, 650);
 
 fn read<T: FromRedisValue>(value: Value) -> Result<T, GatesError> {
     redis::from_redis_value(value).map_err(|e| GatesError::Corrupt(e.to_string()))
+}
+
+/// Records as they are written, by gate.
+type Texts = BTreeMap<String, String>;
+
+impl Records {
+    /// Reads them, as far as their gates still exist.
+    fn read(off: Texts, orders: Texts, plan: &Plan) -> Result<Self, GatesError> {
+        fn each<T: DeserializeOwned>(
+            texts: Texts,
+            is_there: impl Fn(&str) -> bool,
+        ) -> Result<BTreeMap<String, T>, GatesError> {
+            let texts = texts.into_iter().filter(|(gate, _)| is_there(gate));
+            let read =
+                |text: &str| serde_json::from_str(text).map_err(|e| GatesError::Corrupt(e.to_string()));
+            texts.map(|(gate, text)| Ok((gate, read(&text)?))).collect()
+        }
+        let off = each(off, |gate| plan.id_of(gate).is_some())?;
+        Ok(Self { off, orders: each(orders, |gate| plan.compiled.is_breaker(gate))? })
+    }
 }
 
 fn written<T: serde::Serialize>(value: &T) -> Result<String, GatesError> {
@@ -48,42 +71,17 @@ impl Inner {
         self.run(Operation::Operate, domain, partition, now, &all).await
     }
 
-    /// The records of one kind that a domain has, by gate, as far as its gates still exist.
-    async fn records_of<T: serde::de::DeserializeOwned>(
-        &self,
-        name: &str,
-        what: &str,
-        plan: &Plan,
-    ) -> Result<BTreeMap<String, T>, GatesError> {
+    /// The records of one kind that a domain has, by gate.
+    async fn texts_of(&self, name: &str, what: &str) -> Result<Texts, GatesError> {
         let mut ask = redis::cmd("HGETALL");
         let key = self.record_key(name, what);
         ask.arg(&key);
-        let texts: BTreeMap<String, String> = read(self.link.ask(&key, &ask).await.map_err(unreachable)?)?;
-        let known = texts.into_iter().filter(|(gate, _)| plan.id_of(gate).is_some());
-        known
-            .map(|(gate, text)| {
-                let record = serde_json::from_str(&text).map_err(|e| GatesError::Corrupt(e.to_string()))?;
-                Ok((gate, record))
-            })
-            .collect()
+        read(self.link.ask(&key, &ask).await.map_err(unreachable)?)
     }
 
     /// What operators have said about a domain.
-    pub(super) async fn said_of(&self, name: &str, plan: &Plan) -> Result<Records, GatesError> {
-        let off = self.records_of(name, "switches", plan).await?;
-        let mut orders: BTreeMap<String, Order> = self.records_of(name, "orders", plan).await?;
-        orders.retain(|gate, _| plan.compiled.is_breaker(gate));
-        Ok(Records { off, orders })
-    }
-
-    /// The same, all of it of one time: not the one half before the server lost everything, and the other after.
-    async fn said_at_once(&self, name: &str, plan: &Plan) -> Result<Records, GatesError> {
-        loop {
-            let said = self.said_of(name, plan).await?;
-            if self.records_of::<Switch>(name, "switches", plan).await? == said.off {
-                return Ok(said);
-            }
-        }
+    async fn said_of(&self, name: &str, plan: &Plan) -> Result<Records, GatesError> {
+        Records::read(self.texts_of(name, "switches").await?, self.texts_of(name, "orders").await?, plan)
     }
 
     /// Writes or removes records of a domain, by gate, and tells every process. What is said about it now.
@@ -93,20 +91,18 @@ impl Inner {
         what: &str,
         records: Vec<(String, Option<T>)>,
     ) -> Result<Records, GatesError> {
-        let key = self.record_key(domain, what);
+        let [key, words] = [what, "words"].map(|what| self.record_key(domain, what));
+        let mut say = redis::cmd("EVAL");
+        say.arg(SAY).arg(2).arg(&key).arg(&words).arg(RECORDS_LAST).arg(what).arg(self.clock());
         for (gate, record) in records {
-            let mut change = redis::cmd(if record.is_some() { "HSET" } else { "HDEL" });
-            change.arg(&key).arg(&gate);
-            if let Some(record) = &record {
-                change.arg(written(record)?);
-            }
-            self.link.ask(&key, &change).await.map_err(unreachable)?;
+            say.arg(gate).arg(record.as_ref().map(written).transpose()?.unwrap_or_default());
         }
-        let mut keep = redis::cmd("EXPIRE");
-        keep.arg(&key).arg(RECORDS_LAST);
-        self.link.ask(&key, &keep).await.map_err(unreachable)?;
-        let said = self.said_of(domain, &self.known(domain)?.plan).await?;
+        self.link.ask(&key, &say).await.map_err(unreachable)?;
+        let hearing = self.hearing.lock().await;
+        let known = self.known(domain)?;
+        let said = self.hear(domain, &known.plan, &known.said).await?;
         self.adopt(domain, said.clone())?;
+        drop(hearing);
         self.tell_of(domain).await?;
         Ok(said)
     }
@@ -125,12 +121,9 @@ impl Inner {
             self.domains.read().unwrap_or_else(std::sync::PoisonError::into_inner).keys().cloned().collect();
         let mut all = Ok(());
         for name in names {
+            let _hearing = self.hearing.lock().await;
             let domain = self.known(&name)?;
-            let said = match self.said_at_once(&name, &domain.plan).await {
-                Ok(said) => self.say_again(&domain, said).await,
-                Err(e) => Err(e),
-            };
-            match said {
+            match self.hear(&name, &domain.plan, &domain.said).await {
                 Ok(said) => self.adopt(&name, said)?,
                 Err(e) => all = Err(e),
             }
@@ -138,62 +131,40 @@ impl Inner {
         all
     }
 
-    /// Whoever takes back what was said leaves a record of that. Where there is none at all, the server has lost everything, and this
-    /// process says again what it has heard.
-    async fn say_again(&self, domain: &Domain, said: Records) -> Result<Records, GatesError> {
-        let (Records { off, orders }, now) = (&domain.said, self.clock());
+    /// What operators have said about a domain, for one who has heard this much; under `hearing`. Whoever takes something back leaves
+    /// a word of that. So what was heard about a gate, and is not there without such a word, was lost by the server and is said
+    /// again, whatever else has been said or done since.
+    pub(super) async fn hear(&self, name: &str, plan: &Plan, heard: &Records) -> Result<Records, GatesError> {
+        let (Records { off, orders }, now) = (heard, self.clock());
         let orders: Vec<&Order> = orders.values().filter(|order| order.until > now).collect();
-        if said != Records::default() || (off.is_empty() && orders.is_empty()) {
-            return Ok(said);
+        if off.is_empty() && orders.is_empty() {
+            return self.said_of(name, plan).await;
         }
-        let changes = self.record_key(&domain.name, "changes");
-        let mut ask = redis::cmd("EXISTS");
-        ask.arg(&changes);
-        if read::<i64>(self.link.ask(&changes, &ask).await.map_err(unreachable)?)? > 0 {
-            return Ok(said);
-        }
-        tracing::warn!(domain = %domain.name, "gates: the server has lost what operators have said; it is said again");
-        let off = off.values().map(|switch| Ok((&switch.gate, written(switch)?)));
-        self.keep_records(domain, "switches", off.collect::<Result<_, GatesError>>()?).await?;
-        let orders = orders.into_iter().map(|order| Ok((&order.gate, written(order)?)));
-        self.keep_records(domain, "orders", orders.collect::<Result<_, GatesError>>()?).await?;
+        let keys = ["switches", "orders", "words", "changes"].map(|what| self.record_key(name, what));
         let note = Note { who: "tidegate".into(), why: "the server had lost everything".into() };
-        self.record(&domain.name, "switches and orders said again".into(), note).await?;
-        self.tell_of(&domain.name).await?;
-        self.said_of(&domain.name, &domain.plan).await
-    }
-
-    /// Writes records of a domain where there are none.
-    async fn keep_records(
-        &self,
-        domain: &Domain,
-        what: &str,
-        records: Vec<(&String, String)>,
-    ) -> Result<(), GatesError> {
-        let key = self.record_key(&domain.name, what);
-        for (gate, record) in records {
-            let mut keep = redis::cmd("HSETNX");
-            keep.arg(&key).arg(gate).arg(record);
-            self.link.ask(&key, &keep).await.map_err(unreachable)?;
+        let record = Change { at: now, what: "switches and orders said again".into(), note };
+        let mut say = redis::cmd("EVAL");
+        say.arg(SAY_AGAIN).arg(keys.len()).arg(&keys);
+        say.arg(RECORDS_LAST).arg(written(&record)?).arg(off.len());
+        for switch in off.values() {
+            say.arg(&switch.gate).arg(written(switch)?);
         }
-        let mut keep = redis::cmd("EXPIRE");
-        keep.arg(&key).arg(RECORDS_LAST);
-        self.link.ask(&key, &keep).await.map_err(unreachable)?;
-        Ok(())
+        for order in orders {
+            say.arg(&order.gate).arg(written(order)?);
+        }
+        let answer = self.link.ask(&keys[0], &say).await.map_err(unreachable)?;
+        let (again, off, orders): (u32, Texts, Texts) = read(answer)?;
+        if again > 0 {
+            tracing::warn!(domain = %name, "gates: the server has lost what operators have said; it is said again");
+            self.tell_of(name).await?;
+        }
+        Records::read(off, orders, plan)
     }
 
     fn adopt(&self, name: &str, said: Records) -> Result<(), GatesError> {
-        let domain = self.known(name)?;
-        if domain.said == said {
-            return Ok(());
-        }
-        let new = Domain::new(name, domain.plan.clone(), said, domain.lost);
-        new.checked.store(
-            domain.checked.load(std::sync::atomic::Ordering::Acquire),
-            std::sync::atomic::Ordering::Release,
-        );
-        self.replace(new);
-        Ok(())
+        let changed =
+            |known: &Domain| (known.said != said).then(|| known.with(&known.plan, said, known.lost));
+        self.change(name, changed).map(drop)
     }
 
     async fn record(&self, domain: &str, what: String, note: Note) -> Result<(), GatesError> {
@@ -357,7 +328,6 @@ impl GateOperations for RedisGates {
             let over = said.orders.into_values().filter(|o| o.until <= at && o.gate != gate);
             let mut orders: Vec<(String, Option<Order>)> = over.map(|o| (o.gate, None)).collect();
             orders.push((gate.to_owned(), Order::of(gate, order, at, &note)));
-            // The record comes first: without one, who hears of it takes it for a loss and says again what was before.
             inner.record(domain, order_text(gate, key, order), note.clone()).await?;
             inner.say(domain, "orders", orders).await?;
         }

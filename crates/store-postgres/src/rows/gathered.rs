@@ -16,6 +16,8 @@ use tidegate_store::rows::{
     UntoldRow,
 };
 
+use super::finished::ListKey;
+
 /// A write that keeps its place among the others of its kind.
 #[derive(Debug)]
 pub(super) enum NameWrite {
@@ -45,6 +47,10 @@ pub(crate) struct Gathered {
     pub(super) deleted_jobs: KeySet<Seq>,
     pub(super) states: BTreeMap<Seq, StateRow>,
     pub(super) done: BTreeMap<Seq, DoneRow>,
+    /// Jobs completed or cancelled, by queue, time and state.
+    pub(super) finished: BTreeMap<(QueueId, Timestamp, i16), Vec<Seq>>,
+    /// Runs that are left of lists that are in the table; none: it is gone.
+    pub(super) lists: BTreeMap<ListKey, Vec<(i64, i64)>>,
     /// Marks that were written ahead and are not true: gone before others are written.
     pub(super) unmarked: Vec<Seq>,
     /// Letters of jobs whose mark is in the table already.
@@ -85,6 +91,8 @@ impl Gathered {
             && self.deleted_jobs.is_empty()
             && self.states.is_empty()
             && self.done.is_empty()
+            && self.finished.is_empty()
+            && self.lists.is_empty()
             && self.unmarked.is_empty()
             && self.letters.is_empty()
             && self.delayed.is_empty()

@@ -75,6 +75,7 @@ impl Gathered {
         self.send_schedules(link, &mut requests)?;
         self.send_jobs(link, &mut requests)?;
         self.send_times(link, &mut requests)?;
+        self.send_lists(link, &mut requests);
         self.send_claims(link, &mut requests);
         self.send_flows(link, &mut requests)?;
         self.send_deletes(link, &mut requests);

@@ -10,38 +10,9 @@ use tidegate_store::rows::{DoneRow, Reads, TimeRows};
 use tokio_postgres::Row;
 
 use super::send::state_of;
-use super::{PgRows, column, signed, unsigned};
+use super::{PgRows, column, unsigned};
 use crate::error::corrupt;
 use crate::statements::Sql;
-
-/// Longest time between a reading of the clock and the commit that bears it: more than the timeout of the lock. Marks that
-/// are as late as that are looked for as often.
-const LONGEST_WAIT_MS: i64 = 10_000;
-
-/// Where the walk for the oldest finished jobs of a queue begins: among the entries of what was deleted before, which stay
-/// until they are vacuumed, it would take longer than everything else.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Trail {
-    /// When the oldest that was found last had finished.
-    oldest: Timestamp,
-    /// When those were looked for that have come late.
-    looked: Timestamp,
-}
-
-impl Trail {
-    /// Where to begin now. What has come since the last look is no older than that look, but for the longest wait.
-    fn start(self, now: Timestamp) -> Timestamp {
-        if self.is_time_to_look(now) {
-            self.oldest.min(self.looked).plus_ms(-LONGEST_WAIT_MS)
-        } else {
-            self.oldest
-        }
-    }
-
-    fn is_time_to_look(self, now: Timestamp) -> bool {
-        now.since(self.looked) >= LONGEST_WAIT_MS
-    }
-}
 
 impl TimeRows for PgRows {
     fn delay(&mut self, run_at: Timestamp, seq: Seq) -> Result<()> {
@@ -83,9 +54,11 @@ impl TimeRows for PgRows {
     fn insert_done(&mut self, seq: Seq, row: &DoneRow) -> Result<()> {
         match self.foreseen.make(seq, row) {
             Some(written) => {
+                self.gathered.list(seq, &written)?;
                 self.fetched.done.put(seq, Some(written));
             }
             None => {
+                self.gathered.list(seq, row)?;
                 self.gathered.done.insert(seq, row.clone());
             }
         }
@@ -125,21 +98,7 @@ impl TimeRows for PgRows {
     }
 
     fn oldest_done(&mut self, queue: QueueId, limit: usize) -> Result<Vec<(Timestamp, Seq, State)>> {
-        self.send_gathered()?;
-        let (now, trail) = (self.now, self.trails.get(&queue).copied());
-        let from = trail.map_or(Timestamp(i64::MIN), |trail| trail.start(now));
-        let rows = self.query(Sql::DoneOldest, &[&signed(queue.0), &from.0, &(limit as i64)])?;
-        let read =
-            |row: &Row| Ok((Timestamp(column(row, 0)?), Seq(column(row, 1)?), state_of(column(row, 2)?)?));
-        let mut oldest: Vec<(Timestamp, Seq, State)> = rows.iter().map(read).collect::<Result<_>>()?;
-        if let Some((at, _, _)) = oldest.first() {
-            // A job may have finished at a time that is still ahead, if the clock went back since. A mark may bear the
-            // time at which its caller began to wait for the lock: it is found by the next look for such.
-            let looked = trail.filter(|trail| !trail.is_time_to_look(now)).map_or(now, |trail| trail.looked);
-            self.trails.insert(queue, Trail { oldest: (*at).min(now), looked });
-        }
-        oldest.retain(|(_, seq, _)| !self.foreseen.is_ahead(*seq));
-        Ok(oldest)
+        self.oldest_finished(queue, limit)
     }
 
     fn oldest_dead(&mut self, limit: usize) -> Result<Vec<(Timestamp, Seq, QueueId)>> {
@@ -148,7 +107,11 @@ impl TimeRows for PgRows {
         let read = |row: &Row| {
             Ok((Timestamp(column(row, 0)?), Seq(column(row, 1)?), QueueId(unsigned(column(row, 2)?))))
         };
-        rows.iter().map(read).collect()
+        let dead: Vec<(Timestamp, Seq, QueueId)> = rows.iter().map(read).collect::<Result<_>>()?;
+        for (_, seq, _) in &dead {
+            self.lists.is_dead(*seq);
+        }
+        Ok(dead)
     }
 }
 

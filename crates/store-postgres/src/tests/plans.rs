@@ -21,7 +21,10 @@ const HOT: &[(Sql, &str, &str)] = &[
     (Sql::DonePutLetters, "'{1,2}', '{a,b}'", "done_by_seq"),
     (Sql::DoneDelete, "'{1,5}', '{3,5}'", "done_by_seq"),
     (Sql::DoneTakeBack, "'{1,5}', '{3,5}'", "done_by_seq"),
-    (Sql::DoneOldest, "1, 0, 100", "done_by_queue"),
+    (Sql::FinishedOldest, "1, 0, 0, 100, 100", "finished_pkey"),
+    (Sql::FinishedFind, "'{1,2}', '{1,2}', '{1,2}', '{1,2}'", "finished_pkey"),
+    (Sql::FinishedPut, "'{1}', '{4}', '{4}', '{1}', '{1}', '{2}', '{4,4}'", "finished_pkey"),
+    (Sql::FinishedDelete, "'{1,2}', '{1,2}', '{1,2}'", "finished_pkey"),
     (Sql::DoneOldestDead, "100", "done_dead"),
     (Sql::LettersPending, "0, 0, 100", "done_pending"),
     (Sql::RoundsGet, "'letters'", "rounds_pkey"),
@@ -61,6 +64,7 @@ const FILL: &str = "
         SELECT n, 0, false, '{}' FROM generate_series(1, 20000) AS n;
     INSERT INTO tidegate.done (seq, at, queue, attempt, state)
         SELECT n, n, n % 3, 1, 1 + n % 3 FROM generate_series(1, 20000) AS n;
+    INSERT INTO tidegate.finished (queue, at, jobs, state, runs) SELECT n % 3, n, 1, 1, ARRAY[n, n] FROM generate_series(1, 20000) AS n;
     INSERT INTO tidegate.delayed (run_at, seq) SELECT n, n FROM generate_series(1, 20000) AS n;
     INSERT INTO tidegate.leases (id, process, since, until, length_ms, worker, jobs)
         SELECT n, 1, 1, 1, 1, 'w', '{1}' FROM generate_series(1, 20000) AS n;
@@ -75,7 +79,7 @@ const FILL: &str = "
     INSERT INTO tidegate.blocked (seq, open, on_dead) SELECT n, 1, 0 FROM generate_series(1, 20000) AS n;
     INSERT INTO tidegate.kept (seq, body, tenant) SELECT n, '{}', 't' || n FROM generate_series(1, 20000) AS n;
     INSERT INTO tidegate.untold (seq, id, ending) SELECT n, gen_random_uuid(), 1 FROM generate_series(1, 20000) AS n;
-    ANALYZE tidegate.untold, tidegate.edges, tidegate.blocked, tidegate.kept, tidegate.log, tidegate.jobs, tidegate.job_state, tidegate.done, tidegate.delayed, tidegate.leases,
+    ANALYZE tidegate.untold, tidegate.edges, tidegate.blocked, tidegate.kept, tidegate.log, tidegate.jobs, tidegate.job_state, tidegate.done, tidegate.finished, tidegate.delayed, tidegate.leases,
         tidegate.uniques, tidegate.inbox, tidegate.schedules, tidegate.schedule_ticks";
 
 #[tokio::test]

@@ -258,7 +258,9 @@ pub(super) async fn disable(
             let value: Vec<Value> = off.iter().map(switch_json).collect();
             output.answer(&json!({ "off": value }), || {
                 let again = gate.map_or(String::new(), |gate| format!(" {gate}"));
-                format!("Disabled {what}. `tidegate gates enable {domain}{again}` switches it on again.")
+                format!(
+                    "Disabled {what}. `tidegate gates enable {domain}{again} --reason …` switches it on again."
+                )
             })
         }
         Decision::DryRun => output.answer(&json!({ "off": [] }), || preview.clone()),

@@ -174,6 +174,7 @@ pub(super) async fn usage(backend: &dyn Backend, output: &Output) -> Result<()> 
 }
 
 pub(super) async fn show(backend: &dyn Backend, domain: &str, most: usize, output: &Output) -> Result<()> {
+    let set = backend.gates_of(domain).await?;
     let scopes = backend.inspect(None, domain, most).await?;
     let holders = backend.holders(domain, most).await?;
     let waiters = backend.waiters(domain, most).await?;
@@ -183,6 +184,7 @@ pub(super) async fn show(backend: &dyn Backend, domain: &str, most: usize, outpu
     let now = stamp(backend.clock());
     let value = json!({
         "domain": domain,
+        "settings": set,
         "keys": scopes.iter().map(scope_json).collect::<Vec<_>>(),
         "holders": holders.iter().map(holder_json).collect::<Vec<_>>(),
         "waiters": waiters.iter().map(waiter_json).collect::<Vec<_>>(),
@@ -191,7 +193,8 @@ pub(super) async fn show(backend: &dyn Backend, domain: &str, most: usize, outpu
         "changes": changes.iter().map(change_json).collect::<Vec<_>>(),
     });
     output.answer(&value, || {
-        let mut text = vec![keys_table(&scopes, &off, output)];
+        let mut text: Vec<String> = set.iter().map(|set| super::limits::table(set).render(output)).collect();
+        text.push(keys_table(&scopes, &off, output));
         let said = orders.iter().map(|order| ordered(order, now)).chain(switched_off(&off));
         text.extend(said.map(|said| output.style.yellow(&format!("{said}\n"))));
         if !holders.is_empty() {
@@ -239,7 +242,10 @@ fn keys_table(scopes: &[ScopeView], off: &[Switch], output: &Output) -> String {
 fn sentence(view: &GateView) -> String {
     match view {
         GateView::Smooth { free } => format!("{} would pass", grouped((*free).max(0) as u64)),
-        GateView::Window { used, max } => format!("{used} of {max} used"),
+        GateView::Window { used, max } => {
+            let grouped = |n: i64| grouped(n.max(0).cast_unsigned());
+            format!("{} of {} used", grouped(*used), grouped(*max))
+        }
         GateView::Reported { level, capacity, in_flight, foreign } => {
             let others = if foreign.0 > 0 { format!(", {foreign} used by others") } else { String::new() };
             format!("{level} of {capacity} left, {in_flight} in flight{others}")

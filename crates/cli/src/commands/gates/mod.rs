@@ -1,6 +1,7 @@
 //! `tidegate gates`: what gates hold and who waits for them, and the levers of an emergency.
 
 mod act;
+mod limits;
 pub(crate) mod look;
 mod trace;
 

@@ -138,6 +138,33 @@ async fn knows_the_same(schema: &str, store: &PgStore) {
     let (one, other) = (store.digest().await, fresh.digest().await);
     assert_eq!(one.expect("a digest"), other.expect("a digest"));
     fresh.close().await.expect("a store can be closed");
+    every_finished_job_is_on_one_list(schema).await;
+}
+
+/// Whoever deletes old jobs finds them by lists alone: one that is on none is kept for ever, and a list of nothing as well.
+pub(crate) async fn every_finished_job_is_on_one_list(schema: &str) {
+    let (client, connection) = tokio_postgres::connect(&postgres::url(), tokio_postgres::NoTls)
+        .await
+        .expect("the database is there");
+    tokio::spawn(connection);
+    let wrong = format!(
+        "WITH listed AS (
+             SELECT f.queue, f.at, f.state, f.jobs, f.no, seq
+             FROM {schema}.finished AS f,
+                 generate_series(1, cardinality(f.runs), 2) AS i,
+                 generate_series(f.runs[i], f.runs[i + 1]) AS seq
+         )
+         SELECT (SELECT count(*) FROM (
+                     SELECT seq, queue, at, state FROM {schema}.done WHERE state <> 2
+                     EXCEPT ALL SELECT seq, queue, at, state FROM listed) AS on_none),
+                (SELECT count(*) FROM (
+                     SELECT seq, queue, at, state FROM listed
+                     EXCEPT ALL SELECT seq, queue, at, state FROM {schema}.done) AS of_none),
+                (SELECT count(*) FROM (SELECT FROM listed GROUP BY no, jobs HAVING count(*) <> jobs) AS miscounted)"
+    );
+    let row = client.query_one(&wrong, &[]).await.expect("it can be asked");
+    let wrong: (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    assert_eq!(wrong, (0, 0, 0), "jobs on no list, listed jobs that are not there, lists that count wrong");
 }
 
 /// Connects without telling anybody what time it is.
