@@ -154,8 +154,7 @@ impl Writer {
         }
         // The server's time from the first moment on.
         self.clock.last = self.clock.last.plus_ms(self.heard.clock_ahead());
-        // Whoever connects finds the jobs that users put into the inbox before.
-        self.heard.more_in_inbox();
+        // Whoever connects finds the jobs that users put into the inbox before: with nothing heard, everything is looked at.
         for _ in 0..LOOKS_AT_START {
             self.look();
             if !self.heard.has_inbox() {
