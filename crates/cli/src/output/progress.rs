@@ -4,6 +4,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::{self, IsTerminal};
 use tidegate_core::why::grouped;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -21,12 +22,14 @@ impl Bulk {
     /// Starts a bar of `total` steps (0: nobody knows) and listens for Ctrl-C.
     pub(crate) fn start(output: &Output, what: &'static str, total: u64) -> Self {
         let mut bulk = Self::looking(output, what, total);
-        let flag = bulk.interrupted.clone();
-        bulk.listener = Some(tokio::spawn(async move {
-            if tokio::signal::ctrl_c().await.is_ok() {
+        // From here on Ctrl-C no longer ends the program: a task that has not begun would not have listened yet.
+        if let Ok(mut ctrl_c) = signal(SignalKind::interrupt()) {
+            let flag = bulk.interrupted.clone();
+            bulk.listener = Some(tokio::spawn(async move {
+                ctrl_c.recv().await;
                 flag.send_replace(true);
-            }
-        }));
+            }));
+        }
         bulk
     }
 
