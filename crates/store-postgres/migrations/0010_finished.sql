@@ -19,23 +19,26 @@ CREATE TABLE tidegate.finished (
 );
 ALTER TABLE tidegate.finished ALTER COLUMN runs SET STORAGE EXTERNAL;
 
--- Nobody finishes a job from here on, not even one who writes its mark before its turn. Whose turn it is comes first: who has it needs nothing
--- else that is taken here. Those who wait for it with their marks are in the way of the second; the server ends them after a second, and
--- they try again without.
+-- Nobody finishes a job from here on, not even one who writes its mark before its turn; to read is no obstacle, nor is it hindered. Whose turn
+-- it is comes first: who has it needs nothing else that is taken here. Those who wait for it with their marks are in the way of the second; the
+-- server undoes one side's transaction after a second, and both try again.
 SELECT FROM tidegate.head WHERE one FOR UPDATE;
-LOCK TABLE tidegate.done IN ACCESS EXCLUSIVE MODE;
+LOCK TABLE tidegate.done IN SHARE ROW EXCLUSIVE MODE;
 
+-- The index that this replaces is dropped afterwards, where nobody is in the way: schema.rs, LEFTOVERS.
 INSERT INTO tidegate.finished (queue, at, jobs, state, runs)
 SELECT queue, at, (sum(jobs) / 2)::integer, state, array_agg(number ORDER BY number)
 FROM (
-    SELECT queue, at, state, count(*) AS jobs, min(seq) AS first, max(seq) AS last
+    -- No list has more runs than a program writes into one: rows/finished.rs, MOST_RUNS.
+    SELECT *, (row_number() OVER (PARTITION BY queue, at, state ORDER BY first) - 1) / 120 AS part
     FROM (
-        SELECT queue, at, state, seq, seq - row_number() OVER (PARTITION BY queue, at, state ORDER BY seq) AS run
-        FROM tidegate.done WHERE state <> 2
-    ) AS numbered
-    GROUP BY queue, at, state, run
-) AS runs
+        SELECT queue, at, state, count(*) AS jobs, min(seq) AS first, max(seq) AS last
+        FROM (
+            SELECT queue, at, state, seq, seq - row_number() OVER (PARTITION BY queue, at, state ORDER BY seq) AS run
+            FROM tidegate.done WHERE state <> 2
+        ) AS numbered
+        GROUP BY queue, at, state, run
+    ) AS runs
+) AS parts
 CROSS JOIN LATERAL unnest(ARRAY[first, last]) AS ends (number)
-GROUP BY queue, at, state;
-
-DROP INDEX tidegate.done_by_queue;
+GROUP BY queue, at, state, part;

@@ -103,6 +103,11 @@ impl Heard {
         self.wake.notify_one();
     }
 
+    /// Nobody knows what is in the inbox: the next look is at it, too. Wakes nobody, who is about to look anyway.
+    pub(crate) fn doubt_inbox(&self) {
+        self.inbox.store(true, Ordering::Release);
+    }
+
     /// There is more in the inbox than was taken at once.
     pub(crate) fn more_in_inbox(&self) {
         self.inbox.store(true, Ordering::Release);
@@ -157,5 +162,17 @@ mod tests {
         heard.hear("i");
         assert!(heard.has_inbox() && !heard.take().only_commits());
         assert!(!heard.take().only_commits(), "nothing heard: look at everything");
+        heard.doubt_inbox();
+        heard.hear("c8");
+        assert!(!heard.take().only_commits(), "a commit that is heard of at the start hides no inbox");
+    }
+
+    #[tokio::test]
+    async fn a_doubt_about_the_inbox_leaves_no_wake_up_behind() {
+        let heard = Heard::default();
+        heard.doubt_inbox();
+        heard.take();
+        let woken = tokio::time::timeout(Duration::from_millis(1), heard.wait()).await;
+        assert!(woken.is_err(), "a look after the first callers were served would be one too many");
     }
 }

@@ -139,7 +139,7 @@ impl PgRows {
         self.due_from = self.due_from.min(run_at);
     }
 
-    /// This change was made, here or elsewhere.
+    /// Somebody else made this change.
     pub(crate) fn heed(&mut self, change: &Change) {
         match change {
             Change::Queue(queue) => self.foreseen.name_queue(&queue.name, queue.id),
@@ -147,15 +147,25 @@ impl PgRows {
             | Change::LetGo { fate: Fate::Scheduled(at, _), .. }
             | Change::Unblocked { later: Some(at), .. }
             | Change::NextDue(Some(at)) => self.scheduled(*at),
-            Change::Rebased(_) => self.lists.forget_trails(),
+            Change::Rebased(_) => self.clock_went_back(),
             _ => {}
         }
+    }
+
+    /// Jobs may finish earlier than others that finished before.
+    pub(crate) fn clock_went_back(&mut self) {
+        self.lists.forget_trails();
+    }
+
+    /// How far the time of an operation may be behind the latest one.
+    pub(crate) fn tolerate_late_readings(&mut self, ms: i64) {
+        self.lists.set_late(ms);
     }
 
     /// A change was made at this time.
     pub(crate) fn set_time(&mut self, now: Timestamp) {
         if now < self.now {
-            self.lists.forget_trails();
+            self.clock_went_back();
         }
         self.now = now;
     }

@@ -4,6 +4,8 @@
 //! A schema that a newer version made is used if that version said that this one may, and refused otherwise. Functions
 //! that users call live in a schema with a version in its name, so that two versions of the program run side by side.
 
+use std::time::Duration;
+
 use sha2::{Digest as _, Sha256};
 use tidegate_core::codes;
 use tidegate_pg::{Address, Schema};
@@ -62,8 +64,24 @@ pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
 /// The migration from which on `head` says which versions may write.
 const FENCED_FROM: usize = 4;
 
-/// How often migrations are tried.
+/// How often migrations are tried, and how long everybody else works in between.
 const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// For each migration: it may take as long as it takes, but whoever is gone or stands still in the middle of it holds nobody up for long.
+/// (The last is not to be had everywhere.)
+const SETTINGS: &str = "SET LOCAL client_min_messages = warning;
+    SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = '10s';
+    SET LOCAL tcp_user_timeout = '10s'; SET LOCAL tcp_keepalives_idle = 10;
+    SET LOCAL tcp_keepalives_interval = 5; SET LOCAL tcp_keepalives_count = 3;
+    DO $$ BEGIN
+        SET LOCAL client_connection_check_interval = '1s';
+    EXCEPTION WHEN OTHERS THEN NULL;
+    END $$";
+
+/// What no migration that is done needs any more, by name. It only costs time, and it cannot be dropped without keeping everybody out of its
+/// table, so it goes at a start where nobody is in the way of that, for instance who makes a dump.
+const LEFTOVERS: &[(&str, &str)] = &[("done_by_queue", "DROP INDEX IF EXISTS tidegate.done_by_queue")];
 
 /// Functions: the schema's suffix, the name, the text.
 const FUNCTIONS: &[(&str, &str, &str)] = &[
@@ -100,12 +118,17 @@ pub async fn migrate(url: &str, options: PgOptions, dry_run: bool) -> Result<Vec
 
 pub(crate) async fn migrate_at(address: &Address, options: &PgOptions, dry_run: bool) -> Result<Vec<Step>> {
     let (client, _work) = address.open(None).await.or_store()?;
-    in_transaction(&client, options, dry_run).await
+    let left = leftovers(&client, options).await?;
+    let mut steps = in_transaction(&client, options, dry_run).await?;
+    let kept = if dry_run { vec![] } else { clear_away(&client, options).await };
+    steps.extend(left.into_iter().filter(|step| !kept.contains(&step.name)));
+    Ok(steps)
 }
 
 /// Refuses a schema that is missing, older, or too new.
 pub(crate) async fn check(address: &Address, options: &PgOptions) -> Result<()> {
-    let steps = migrate_at(address, options, true).await?;
+    let (client, _work) = address.open(None).await.or_store()?;
+    let steps = in_transaction(&client, options, true).await?;
     if steps.is_empty() {
         return Ok(());
     }
@@ -126,19 +149,14 @@ async fn in_transaction(client: &Client, options: &PgOptions, dry_run: bool) -> 
         if tries == TRIES || !is_in_the_way(&error) {
             return Err(error);
         }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
 async fn try_in_transaction(client: &Client, options: &PgOptions, dry_run: bool) -> Result<Vec<Step>> {
-    // Who starts together waits until the first has migrated.
-    client
-        .batch_execute("BEGIN; SET LOCAL lock_timeout = '10min'; SET LOCAL client_min_messages = warning")
-        .await
-        .or_store()?;
-    // The same number for everybody who migrates the same schema.
-    let lock = options.schema.lock();
-    client.query("SELECT pg_advisory_xact_lock($1)", &[&lock]).await.or_store()?;
-    client.batch_execute("SET LOCAL lock_timeout = '15s'").await.or_store()?;
+    client.batch_execute(&format!("BEGIN; {SETTINGS}")).await.or_store()?;
+    take_turn(client, options, dry_run).await?;
+    client.batch_execute("SET LOCAL lock_timeout = '5s'").await.or_store()?;
     let steps = plan(client, options).await?;
     if dry_run {
         client.batch_execute("ROLLBACK").await.or_store()?;
@@ -149,6 +167,58 @@ async fn try_in_transaction(client: &Client, options: &PgOptions, dry_run: bool)
     }
     client.batch_execute("COMMIT").await.or_store()?;
     Ok(steps)
+}
+
+/// Who starts together waits until the first has migrated; who only looks does not wait for long.
+async fn take_turn(client: &Client, options: &PgOptions, dry_run: bool) -> Result<()> {
+    // The same number for everybody who migrates the same schema.
+    let lock = options.schema.lock();
+    let row = client.query_one("SELECT pg_try_advisory_xact_lock($1)", &[&lock]).await.or_store()?;
+    if row.try_get(0).or_store()? {
+        return Ok(());
+    }
+    let longest = if dry_run { "15s" } else { "10min" };
+    tracing::info!("Another process migrates the schema; it is waited for, at most {longest}.");
+    client.batch_execute(&format!("SET LOCAL lock_timeout = '{longest}'")).await.or_store()?;
+    let waited = client.query("SELECT pg_advisory_xact_lock($1)", &[&lock]).await.or_store();
+    waited.map(drop).map_err(|error| {
+        if !is_in_the_way(&error) {
+            return error;
+        }
+        let detail = format!("another process has been migrating the schema for more than {longest}");
+        Error::new(codes::STORE_FAILED, detail)
+    })
+}
+
+/// What is there of [`LEFTOVERS`].
+async fn leftovers(client: &Client, options: &PgOptions) -> Result<Vec<Step>> {
+    let mut steps = vec![];
+    for (name, sql) in LEFTOVERS {
+        let relation = format!("{}.{name}", options.schema.quoted());
+        let row = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&relation]).await.or_store()?;
+        if row.try_get(0).or_store()? {
+            steps.push(Step { name: format!("drop {name}"), sql: in_schema(sql, &options.schema) });
+        }
+    }
+    Ok(steps)
+}
+
+/// Drops what nothing uses any more. What could not be dropped, by name of its step: nothing depends on that.
+async fn clear_away(client: &Client, options: &PgOptions) -> Vec<String> {
+    let mut kept = vec![];
+    for (name, sql) in LEFTOVERS {
+        let sql = in_schema(sql, &options.schema);
+        // Whoever wants to read waits behind this.
+        let drop = format!("BEGIN; {SETTINGS}; SET LOCAL lock_timeout = '1s'; {sql}; COMMIT");
+        if let Err(error) = client.batch_execute(&drop).await.or_store() {
+            let _ = client.batch_execute("ROLLBACK").await;
+            tracing::warn!(
+                "{name} is not needed any more and could not be dropped; the next start tries again: {error}"
+            );
+            kept.push(format!("drop {name}"));
+        }
+    }
+    kept
 }
 
 /// What is to be done.

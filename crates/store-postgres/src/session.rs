@@ -285,7 +285,9 @@ impl Session {
         rows.forget();
         self.runtime.block_on(rows.link().batch("COMMIT"))?;
         machine.record_changes(true);
-        machine.tolerate_late_readings(self.options.late.as_millis() as i64);
+        let late_ms = self.options.late.as_millis() as i64;
+        machine.tolerate_late_readings(late_ms);
+        machine.rows_mut().tolerate_late_readings(late_ms);
         self.sweep.start_over(mark.version);
         self.rebuilds += 1;
         machine.rows_mut().set_time(now);
@@ -518,10 +520,9 @@ impl Session {
         let logged = !changes.is_empty();
         let rows = machine.rows_mut();
         // The clock may have gone back and forth since: the time of the commit does not tell.
-        changes
-            .iter()
-            .filter(|change| matches!(change, Change::Rebased(_)))
-            .for_each(|change| rows.heed(change));
+        if changes.iter().any(|change| matches!(change, Change::Rebased(_))) {
+            rows.clock_went_back();
+        }
         let changes = machine::encode(&changes)?;
         let idle = rows.is_clean() && !logged;
         // What was seen and found to be so already may not be on disk yet either: others do not wait inside the lock.

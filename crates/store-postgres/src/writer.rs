@@ -154,7 +154,8 @@ impl Writer {
         }
         // The server's time from the first moment on.
         self.clock.last = self.clock.last.plus_ms(self.heard.clock_ahead());
-        // Whoever connects finds the jobs that users put into the inbox before: with nothing heard, everything is looked at.
+        // Whoever connects finds the jobs that users put into the inbox before.
+        self.heard.doubt_inbox();
         for _ in 0..LOOKS_AT_START {
             self.look();
             if !self.heard.has_inbox() {

@@ -1,6 +1,6 @@
 //! Lists of finished jobs: which are the oldest of a queue, for deleting them.
 //!
-//! Each commit leaves one list for each queue, time and state with which jobs were completed or cancelled. Every such job is on one list until
+//! Each commit leaves a list for each queue, time and state with which jobs were completed or cancelled (several, if their numbers lie far apart). Every such job is on one list until
 //! it is deleted, in whatever way: lists that were read in a transaction are kept until it ends, those of other deleted jobs are
 //! read before they are sent, and a list goes with the last of its jobs.
 
@@ -22,9 +22,11 @@ use super::{PgRows, column, signed, unsigned};
 use crate::link::Link;
 use crate::statements::Sql;
 
-/// How late a list may come: longer than a caller's reading of the clock may wait for its commit. Lists that
-/// are as late as that are looked for as often.
-const LATE_MS: i64 = 60_000;
+/// Most runs on one list: it is written anew whenever a job is taken off it. 120 are two kilobytes.
+const MOST_RUNS: usize = 120;
+
+/// Most lists, and times of jobs that are looked for, in one statement.
+const MOST_LISTS: usize = 1_000;
 
 /// Lists read at once to begin with, how many times as many next, and most. A list has one job or some thousand.
 const PAGE: (usize, usize, usize) = (64, 8, 4_096);
@@ -44,12 +46,16 @@ struct Trail {
 
 impl Trail {
     /// Where to begin now. What has come since the last look is no older than that look, but for what is late.
-    fn start(self, now: Timestamp) -> Timestamp {
-        if self.is_time_to_look(now) { self.oldest.min(self.looked).plus_ms(-LATE_MS) } else { self.oldest }
+    fn start(self, now: Timestamp, late_ms: i64) -> Timestamp {
+        if self.is_time_to_look(now, late_ms) {
+            self.oldest.min(self.looked).plus_ms(-late_ms)
+        } else {
+            self.oldest
+        }
     }
 
-    fn is_time_to_look(self, now: Timestamp) -> bool {
-        now.since(self.looked) >= LATE_MS
+    fn is_time_to_look(self, now: Timestamp, late_ms: i64) -> bool {
+        now.since(self.looked) >= late_ms
     }
 }
 
@@ -80,6 +86,9 @@ pub(super) struct Lists {
     dead: KeySet<Seq>,
     /// Where the oldest lists are. Times of lists grow in the order of commits, unless the clock goes back.
     trails: HashMap<QueueId, Trail>,
+    /// How late a list may come: by as much as a reading of the clock may be behind without being one that went back. Lists that are as late as that
+    /// are looked for as often.
+    late_ms: i64,
 }
 
 impl Lists {
@@ -89,7 +98,11 @@ impl Lists {
         self.dead.clear();
     }
 
-    /// Jobs may finish earlier than others that finished before.
+    /// How far a reading of the clock may be behind.
+    pub(super) fn set_late(&mut self, ms: i64) {
+        self.late_ms = ms;
+    }
+
     pub(super) fn forget_trails(&mut self) {
         self.trails.clear();
     }
@@ -139,8 +152,8 @@ impl PgRows {
         limit: usize,
     ) -> Result<Vec<(Timestamp, Seq, State)>> {
         self.send_gathered()?;
-        let (now, trail) = (self.now, self.lists.trails.get(&queue).copied());
-        let from = trail.map_or(Timestamp(i64::MIN), |trail| trail.start(now));
+        let (now, late_ms, trail) = (self.now, self.lists.late_ms, self.lists.trails.get(&queue).copied());
+        let from = trail.map_or(Timestamp(i64::MIN), |trail| trail.start(now, late_ms));
         let mut runs = vec![];
         for List { key, state, runs: of } in self.oldest_lists(queue, from, limit)? {
             runs.extend(of.iter().map(|run| (key.at, *run, state)));
@@ -155,7 +168,8 @@ impl PgRows {
         if let Some((at, _, _)) = oldest.first() {
             // A job may have finished at a time that is still ahead, if the clock went back since. A list may bear the
             // time at which its caller began to wait for the lock: it is found by the next look for such.
-            let looked = trail.filter(|trail| !trail.is_time_to_look(now)).map_or(now, |trail| trail.looked);
+            let looked =
+                trail.filter(|trail| !trail.is_time_to_look(now, late_ms)).map_or(now, |trail| trail.looked);
             self.lists.trails.insert(queue, Trail { oldest: (*at).min(now), looked });
         }
         Ok(oldest)
@@ -210,14 +224,17 @@ impl PgRows {
                 (*low, *high) = ((*low).min(seq.0), (*high).max(seq.0));
             }
         }
-        let queues: Vec<i32> = of.keys().map(|(queue, _)| signed(queue.0)).collect();
-        let times: Vec<i64> = of.keys().map(|(_, at)| at.0).collect();
-        let (low, high): (Vec<i64>, Vec<i64>) = of.into_values().unzip();
-        if !queues.is_empty() {
+        let of: Vec<_> = of.into_iter().collect();
+        for some in of.chunks(MOST_LISTS) {
+            let queues: Vec<i32> = some.iter().map(|((queue, _), _)| signed(queue.0)).collect();
+            let times: Vec<i64> = some.iter().map(|((_, at), _)| at.0).collect();
+            let (low, high): (Vec<i64>, Vec<i64>) = some.iter().map(|(_, range)| *range).unzip();
             for row in self.query(Sql::FinishedFind, &[&queues, &times, &low, &high])? {
                 let List { key, runs, .. } = read_list(QueueId(unsigned(column(&row, 4)?)), &row)?;
                 self.lists.read.insert(key, runs);
             }
+        }
+        if !of.is_empty() {
             self.lists.shorten(&mut self.gathered);
         }
         Ok(())
@@ -250,7 +267,9 @@ impl Gathered {
         for ((queue, at, state), jobs) in &self.finished {
             let Runs { first, last } =
                 Runs::of(jobs.iter().copied().filter(|seq| !self.deleted_jobs.contains(seq)));
-            if new.add(&first.into_iter().zip(last).collect::<Vec<_>>()) {
+            let all: Vec<Run> = first.into_iter().zip(last).collect();
+            for runs in all.chunks(MOST_RUNS) {
+                new.add(runs);
                 queues.push(signed(queue.0));
                 times.push(at.0);
                 states.push(*state);
@@ -260,17 +279,16 @@ impl Gathered {
             let Slices { jobs, begins, ends, runs } = new;
             send!(link, requests, Sql::FinishedAdd, queues, times, states, jobs, begins, ends, runs);
         }
-        let (mut gone, mut shorter, mut left) = (Keys::default(), Keys::default(), Slices::default());
-        for (key, runs) in &self.lists {
-            let is_left = left.add(runs);
-            if is_left { &mut shorter } else { &mut gone }.add(*key);
-        }
-        if !gone.queues.is_empty() {
-            let Keys { queues, times, numbers } = gone;
+        let (gone, shorter): (Vec<_>, Vec<_>) = self.lists.iter().partition(|(_, runs)| runs.is_empty());
+        for some in gone.chunks(MOST_LISTS) {
+            let Keys { queues, times, numbers } = some.iter().map(|(key, _)| **key).collect();
             send!(link, requests, Sql::FinishedDelete, queues, times, numbers);
         }
-        if !shorter.queues.is_empty() {
-            let (Keys { queues, times, numbers }, Slices { jobs, begins, ends, runs }) = (shorter, left);
+        for some in shorter.chunks(MOST_LISTS) {
+            let Keys { queues, times, numbers } = some.iter().map(|(key, _)| **key).collect();
+            let mut left = Slices::default();
+            some.iter().for_each(|(_, runs)| left.add(runs));
+            let Slices { jobs, begins, ends, runs } = left;
             send!(link, requests, Sql::FinishedPut, queues, times, numbers, jobs, begins, ends, runs);
         }
     }
@@ -284,11 +302,15 @@ struct Keys {
     numbers: Vec<i64>,
 }
 
-impl Keys {
-    fn add(&mut self, key: ListKey) {
-        self.queues.push(signed(key.queue.0));
-        self.times.push(key.at.0);
-        self.numbers.push(key.no);
+impl FromIterator<ListKey> for Keys {
+    fn from_iter<I: IntoIterator<Item = ListKey>>(keys: I) -> Self {
+        let mut all = Self::default();
+        for key in keys {
+            all.queues.push(signed(key.queue.0));
+            all.times.push(key.at.0);
+            all.numbers.push(key.no);
+        }
+        all
     }
 }
 
@@ -302,15 +324,10 @@ struct Slices {
 }
 
 impl Slices {
-    /// Adds a list, unless it has no jobs. Whether it has.
-    fn add(&mut self, runs: &[Run]) -> bool {
-        if runs.is_empty() {
-            return false;
-        }
+    fn add(&mut self, runs: &[Run]) {
         self.jobs.push(count(runs) as i32);
         self.begins.push(self.runs.len() as i32 + 1);
         self.runs.extend(runs.iter().flat_map(|(first, last)| [first, last]));
         self.ends.push(self.runs.len() as i32);
-        true
     }
 }

@@ -74,6 +74,47 @@ async fn lists(user: &User) -> Vec<Vec<i64>> {
 }
 
 #[tokio::test]
+async fn jobs_that_lie_far_apart_are_on_several_lists() {
+    let f = Fixture::new().await;
+    let user = f.user().await;
+    keeps(&f, 0).await;
+    // Every second one is of a queue that nobody claims from: runs of one.
+    let other = QueueName::new("other").unwrap();
+    f.store.put_queue(other.clone(), QueueSettings::default(), NOW).await.unwrap();
+    let aside = KindName::new("aside").unwrap();
+    f.store.put_kind(aside.clone(), KindSettings::new(other)).await.unwrap();
+    let jobs = (0..500).map(|i| {
+        let mut job = job("1");
+        if i % 2 == 1 {
+            job.kind = aside.clone();
+        }
+        job
+    });
+    f.store.enqueue(jobs.collect(), NOW).await.unwrap();
+    complete_ready(&f, 500, NOW.plus_ms(1)).await;
+    let long: Vec<usize> = lists(&user).await.iter().map(|runs| runs.len() / 2).collect();
+    assert_eq!(long, [120, 120, 10]);
+    assert_eq!(f.store.prune(130, NOW.plus_ms(2)).await.unwrap(), 130);
+    let long: Vec<usize> = lists(&user).await.iter().map(|runs| runs.len() / 2).collect();
+    assert_eq!(long, [110, 10], "oldest first, whichever list they are on");
+}
+
+/// The rows of somebody else's clean-up.
+#[tokio::test]
+async fn a_job_that_was_deleted_by_hand_does_not_stop_the_deleting() {
+    let f = Fixture::new().await;
+    let user = f.user().await;
+    keeps(&f, 0).await;
+    complete_many(&f, 5, NOW.plus_ms(1)).await;
+    user.run("DELETE FROM tidegate.jobs WHERE seq = 2; DELETE FROM tidegate.done WHERE seq = 2").await;
+    f.store.prune(10, NOW.plus_ms(2)).await.unwrap();
+    assert_eq!((marks(&user).await, lists(&user).await), (Vec::<i64>::new(), Vec::<Vec<i64>>::new()));
+    complete_many(&f, 3, NOW.plus_ms(3)).await;
+    f.store.prune(10, NOW.plus_ms(4)).await.unwrap();
+    assert_eq!(marks(&user).await, Vec::<i64>::new());
+}
+
+#[tokio::test]
 async fn a_commit_leaves_one_list_which_gets_shorter_and_goes_with_its_last_job() {
     let f = Fixture::new().await;
     let user = f.user().await;
@@ -196,7 +237,7 @@ async fn jobs_that_an_older_version_finished_are_on_lists_after_the_migration() 
 /// Until so many wait for a lock in this schema.
 async fn waiting(user: &Client, schema: &str, n: i64) {
     let waits = format!(
-        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%{schema}%'"
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ '\\m{schema}\\M'"
     );
     for _ in 0..100_000 {
         if user.query_one(&waits, &[]).await.unwrap().get::<_, i64>(0) >= n {
@@ -248,6 +289,23 @@ async fn a_migration_and_an_older_process_that_wait_for_each_other_are_untangled
     // Whichever of the two the server ended: an older process that has its turn again is told that it is too old.
     let from = user.query_one(&turn, &[]).await.unwrap().get::<_, i32>("readable_from");
     assert_eq!(from, 10, "{had_turn:?}");
+}
+
+/// Who dumps the database reads every table for as long as that takes, and shall hold up neither the migration nor, by it, anybody else.
+#[tokio::test]
+async fn a_migration_does_not_wait_for_readers_and_the_old_index_goes_when_there_are_none() {
+    let (url, schema, reader) = before_lists().await;
+    reader.batch_execute(&format!("BEGIN; SELECT count(*) FROM {schema}.done")).await.unwrap();
+    let options = || PgOptions::new().schema(&schema).unwrap();
+    let named = |steps: Vec<crate::Step>| steps.into_iter().map(|step| step.name).collect::<Vec<_>>();
+    let drops = || "drop done_by_queue".to_owned();
+    assert!(named(crate::migrate(&url, options(), true).await.unwrap()).contains(&drops()));
+    let done = named(crate::migrate(&url, options(), false).await.unwrap());
+    assert!(done.contains(&"0010_finished".to_owned()) && !done.contains(&drops()), "{done:?}");
+    PgStore::connect(&url, options().migrate(false), NOW).await.expect("what is left is in nobody's way");
+    reader.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(named(crate::migrate(&url, options(), false).await.unwrap()), [drops()]);
+    assert_eq!(crate::migrate(&url, options(), true).await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -160,11 +160,15 @@ pub(crate) async fn every_finished_job_is_on_one_list(schema: &str) {
                 (SELECT count(*) FROM (
                      SELECT seq, queue, at, state FROM listed
                      EXCEPT ALL SELECT seq, queue, at, state FROM {schema}.done) AS of_none),
-                (SELECT count(*) FROM (SELECT FROM listed GROUP BY no, jobs HAVING count(*) <> jobs) AS miscounted)"
+                (SELECT count(*) FROM (SELECT FROM listed GROUP BY no, jobs HAVING count(*) <> jobs) AS miscounted),
+                (SELECT count(*) FROM {schema}.finished WHERE cardinality(runs) NOT BETWEEN 2 AND 240)"
     );
     let row = client.query_one(&wrong, &[]).await.expect("it can be asked");
-    let wrong: (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
-    assert_eq!(wrong, (0, 0, 0), "jobs on no list, listed jobs that are not there, lists that count wrong");
+    let wrong: [i64; 4] = std::array::from_fn(|i| row.get(i));
+    assert_eq!(
+        wrong, [0; 4],
+        "jobs on no list, listed jobs that are not there, lists that count wrong, lists of nothing or too long"
+    );
 }
 
 /// Connects without telling anybody what time it is.
