@@ -26,6 +26,8 @@ use crate::{GatesError, Turns};
 
 /// How long to wait before hearing again after the connection for wake-ups broke. Timers cover the time between.
 const HEAR_AGAIN: Duration = Duration::from_millis(500);
+/// After how many times the patience of silence it is looked whether wake-ups would come at all.
+const SILENCE: u32 = 5;
 /// How long to wait before asking a cluster again that is busy moving slots or choosing a server.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// Most servers of a cluster.
@@ -304,13 +306,24 @@ impl Link {
     ) -> Result<(), RedisError> {
         let owners = self.owners();
         let client: &Client = &owners[nth % owners.len()].client;
-        let mut heard = client.get_async_pubsub().await?;
-        heard.subscribe(&[wakes, changes][..]).await?;
+        let subscribed = async {
+            let mut heard = client.get_async_pubsub().await?;
+            heard.subscribe(&[wakes, changes][..]).await?;
+            Ok(heard.split())
+        };
+        let (mut says, hears) = within(self.patience, subscribed).await?;
         changed.notify_one();
         // Whatever was said before this was not heard.
         turns.wake_all();
-        let mut messages = pin!(heard.into_on_message());
-        while let Some(message) = std::future::poll_fn(|cx| messages.as_mut().poll_next(cx)).await {
+        let mut messages = pin!(hears);
+        loop {
+            let next = std::future::poll_fn(|cx| messages.as_mut().poll_next(cx));
+            let Ok(message) = tokio::time::timeout(self.patience * SILENCE, next).await else {
+                // A way that broke without a word is as silent as one on which nothing is said.
+                within(self.patience, says.ping::<Value>()).await?;
+                continue;
+            };
+            let Some(message) = message else { return Ok(()) };
             if message.get_channel_name() == changes {
                 changed.notify_one();
                 continue;
@@ -319,8 +332,16 @@ impl Link {
             let holders: Vec<Holder> = names.split(' ').filter_map(|name| Holder::new(name).ok()).collect();
             turns.wake(&holders);
         }
-        Ok(())
     }
+}
+
+/// An answer within this time.
+async fn within<R>(
+    patience: Duration,
+    answer: impl Future<Output = Result<R, RedisError>>,
+) -> Result<R, RedisError> {
+    let late = || RedisError::from((ErrorKind::Io, "nothing came in time"));
+    tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Whether a cluster will answer otherwise in a moment: it moves a slot, or a server has gone and another takes its place.
@@ -339,6 +360,8 @@ fn is_passing(error: &RedisError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_testbed::proxy::{Proxy, Way};
+
     use super::*;
 
     #[test]
@@ -373,6 +396,30 @@ mod tests {
         assert_ne!(link.node_of(here).host(), link.node_of(there).host());
         let turns: Vec<_> = (0..4).map(|_| (link.turn(here) % 2, link.turn(there) % 2)).collect();
         assert_eq!(turns, [(0, 0), (1, 1), (0, 0), (1, 1)]);
+    }
+
+    #[tokio::test]
+    async fn a_way_on_which_nothing_comes_is_given_up_by_who_listens() {
+        let server = tidegate_testbed::redis::Server::start(&[]).unwrap();
+        let way = Proxy::to(server.port()).unwrap();
+        let url = format!("redis://127.0.0.1:{}", way.port());
+        let link = Link::new(&url, 1, Duration::from_millis(100)).unwrap();
+        let (turns, changed) = (Turns::default(), tokio::sync::Notify::new());
+        let listen = async || {
+            let listens = link.hear_once(0, "wakes", "changes", &turns, &changed);
+            tokio::time::timeout(Duration::from_secs(10), listens).await.expect("it is given up")
+        };
+        let blocks = async {
+            changed.notified().await;
+            // Silence alone is no reason.
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            way.set(Way::Blocked);
+        };
+        let began = Instant::now();
+        let (given_up, ()) = tokio::join!(listen(), blocks);
+        assert!(given_up.is_err() && began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
+        // Nor is a connection waited for that is not made.
+        assert!(listen().await.is_err());
     }
 
     #[test]
