@@ -75,6 +75,10 @@ pub(super) fn unreachable(e: RedisError) -> GatesError {
 
 /// Reads an address with one or several servers: `redis://USER:PASSWORD@HOST:PORT,HOST:PORT/0`.
 fn seeds(url: &str) -> Result<Vec<ConnectionInfo>, GatesError> {
+    if url.contains('#') {
+        let hint = "leave out what begins with `#`: the certificate behind rediss:// is always checked; in a password write %23";
+        return Err(GatesError::address("an address of Redis ends before `#`", hint));
+    }
     let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
     let (place, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
     let (user, hosts) = place.rsplit_once('@').map_or(("", place), |(user, hosts)| (user, hosts));
@@ -99,7 +103,7 @@ pub(super) fn host_and_port(info: &ConnectionInfo) -> Option<(String, u16)> {
 }
 
 /// The client takes the process's cryptography, and panics where none was chosen and a program contains two. A choice that the
-/// program has made stands, also one that it makes just now.
+/// program has made stands, also one that it makes just now; one that it makes later is refused (`Tidegate::gates_at` says so).
 fn choose_cryptography() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -424,11 +428,14 @@ mod tests {
 
     #[test]
     fn a_bad_address_is_told_without_its_password() {
-        for bad in ["localhost:6379", "redis://me:secret@host:port", "http://me:secret@host"] {
+        let fragments = ["rediss://me:secret@host/#insecure", "rediss://me:secret@host#insecure"];
+        let bad = ["localhost:6379", "redis://me:secret@host:port", "http://me:secret@host"];
+        for bad in bad.into_iter().chain(fragments) {
             let error = seeds(bad).unwrap_err();
             assert_eq!(error.code().id, "TG2021");
             let text = error.to_string();
-            assert!(text.contains("write redis://") && !text.contains("secret"), "{text}");
+            let told = if bad.contains('#') { "leave out" } else { "write redis://" };
+            assert!(text.contains(told) && !text.contains("secret"), "{text}");
         }
     }
 }
