@@ -1,16 +1,28 @@
--- Writes and takes back what operators say about gates, all at once. What is taken back leaves a word of that: where there is
--- neither a record nor such a word, nothing was ever said, or the server has lost it. KEYS: records, words. ARGV: how long they
--- last, the kind of the records, the time; gate and text of each, without text where it is taken back.
-for i = 4, #ARGV, 2 do
-    local gate, text, word = ARGV[i], ARGV[i + 1], ARGV[2] .. ' ' .. ARGV[i]
-    if text == '' then
-        redis.call('HDEL', KEYS[1], gate)
-        redis.call('HSET', KEYS[2], word, ARGV[3])
-    else
-        redis.call('HSET', KEYS[1], gate, text)
-        redis.call('HDEL', KEYS[2], word)
+-- Writes what operators say about gates: what is said now, and what a process has heard before. Of two words about a gate the later
+-- holds, by this server's clock, and what is taken back has its time, too. So what a process has heard changes nothing unless the
+-- server has lost it, and then no newer word. What changes is told to every process in the same step. KEYS: switches, orders, times
+-- of words, changes. ARGV: how long they last, the channel, what is said there, the record of what is said again, how many records
+-- are kept; then each word (`switches GATE`, `orders GATE`), its text (empty: taken back) and its time (empty: now). Returns how many
+-- were said again, and then all switches, orders and times. A script of its own: it is needed when operators have said something.
+local clock, again, changed = redis.call('TIME'), 0, false
+for i = 6, #ARGV, 3 do
+    local word, text, at = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
+    local last = tonumber(redis.call('HGET', KEYS[3], word) or -1)
+    if not at or at > last then
+        if at then again = again + 1 end
+        at, changed = at or math.max(clock[1] * 1000000 + clock[2], last + 1), true
+        redis.call('HSET', KEYS[3], word, string.format('%.0f', at))
+        local kind, gate = string.match(word, '^(%l+) (.*)$')
+        local key = KEYS[kind == 'switches' and 1 or 2]
+        if text == '' then redis.call('HDEL', key, gate) else redis.call('HSET', key, gate, text) end
     end
 end
-redis.call('EXPIRE', KEYS[1], ARGV[1])
-redis.call('EXPIRE', KEYS[2], ARGV[1])
-return 1
+if again > 0 then
+    redis.call('RPUSH', KEYS[4], ARGV[4])
+    redis.call('LTRIM', KEYS[4], -ARGV[5], -1)
+end
+if changed then
+    for _, key in ipairs(KEYS) do redis.call('EXPIRE', key, ARGV[1]) end
+    redis.call('PUBLISH', ARGV[2], ARGV[3])
+end
+return { again, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2]), redis.call('HGETALL', KEYS[3]) }

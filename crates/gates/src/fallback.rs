@@ -44,7 +44,7 @@ use self::health::{Tally, count};
 use self::locks::Locks;
 pub use self::watch::Cause;
 use self::watch::{Limits, State, Turn as Turned, Watch};
-use crate::{GateOperations, Gates, GatesError, Turn, Turns};
+use crate::{GateOperations, Gates, GatesError, Said, Turn, Turns};
 
 /// A lease that others may have, if this process has seen none longer.
 const USUAL_LEASE: Micros = 30 * SECOND;
@@ -204,7 +204,7 @@ impl<B: Gates + GateOperations> Inner<B> {
         for domain in self.all() {
             if !away {
                 domain.returned(now, mono);
-            } else if let Err(e) = domain.left(now, || self.backend.heard(&domain.name)) {
+            } else if let Err(e) = domain.left(now, self.backend.heard(&domain.name)) {
                 tracing::error!(domain = %domain.name, error = %e, "gates: what operators have said is not known here");
             }
         }
@@ -217,12 +217,26 @@ impl<B: Gates + GateOperations> Inner<B> {
         }
         let _turning = lock(&self.turning);
         let (seat, mono) = (lock(&self.census).seat(), self.mono());
-        let model = domain.model_or_new(now, mono, seat, &self.turns, || self.backend.heard(&domain.name))?;
+        let model = domain.model_or_new(now, mono, seat, &self.turns, self.backend.heard(&domain.name))?;
         if !self.is_away() {
             // All domains have been told so before this one had a model.
             domain.returned(now, mono);
         }
         Ok(model)
+    }
+
+    /// What the backend has heard of operators, although it is away: another process has told it, or it is slow and not gone. The
+    /// domain's model goes by that from now on.
+    fn listen(&self, now: Micros, domain: &Domain) -> Result<Arc<Said>, GatesError> {
+        let heard = self.backend.heard(&domain.name);
+        if !domain.listen(now, heard.clone())? {
+            // The backend has left just now, and this domain was not told yet.
+            let _turning = lock(&self.turning);
+            if self.is_away() {
+                domain.left(now, heard.clone())?;
+            }
+        }
+        Ok(heard)
     }
 
     fn read_health(&self) -> Health {
@@ -399,6 +413,19 @@ mod tests {
         assert!(matches!(&reply, Admission::Wait(w) if w.because == Because::BreakerOpen), "{reply:?}");
         assert!(domain.retire(Micros::MAX - 1), "a model stays for as long as the backend is away");
         assert!(Arc::ptr_eq(&domain.model().unwrap(), &model));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_overtakes_the_word_of_an_outage_goes_by_what_operators_have_said() {
+        let gates = left_with_an_order().await;
+        let (inner, domain) = (&gates.inner, gates.inner.known("d").unwrap());
+        inner.model_of(inner.backend.clock(), &domain).unwrap();
+        inner.follow(comes_back(inner));
+        let mono = inner.mono();
+        assert_eq!(lock(&inner.watch).failed(mono, Cause::Unreachable), Turned::Left);
+        let call = Call::new(Arc::new(Target::new("d").unwrap()), Holder::number(1));
+        let reply = inner.admit(None, &call).await.unwrap();
+        assert!(matches!(&reply, Admission::Wait(w) if w.because == Because::BreakerOpen), "{reply:?}");
     }
 
     #[tokio::test(start_paused = true)]

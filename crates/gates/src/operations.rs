@@ -1,5 +1,7 @@
 //! What an operator asks of the gates (S4's playbooks). Every change says who made it and why.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tidegate_core::codes;
@@ -221,9 +223,9 @@ pub trait GateOperations: Send + Sync {
     }
 
     /// What this process has last heard that operators have said; nobody is asked. What they said holds on while the backend is away.
-    fn heard(&self, domain: &str) -> Said {
+    fn heard(&self, domain: &str) -> Arc<Said> {
         let _ = domain;
-        Said::default()
+        Arc::default()
     }
 
     /// The newest changes that operators made in a domain, the newest last.

@@ -42,7 +42,7 @@ use tidegate_core::gates::{
 use self::link::{Asked, Link, unreachable};
 use self::plan::Plan;
 use self::scripts::Operation;
-use crate::operations::{Order, Switch};
+use crate::operations::{Order, Said, Switch};
 use crate::{Gates, GatesError, Turn, Turns};
 
 /// How often an operation is tried where every try found a new connection.
@@ -91,6 +91,8 @@ struct Inner {
     epoch: AtomicI64,
     /// Held from reading what operators have said until that is known: what was read earlier must not come later.
     hearing: tokio::sync::Mutex<()>,
+    /// Told when operators have said something, or may have, or the server may have lost it.
+    changed: tokio::sync::Notify,
 }
 
 /// A domain, as this process knows it. Replaced when something changes.
@@ -99,6 +101,8 @@ struct Domain {
     name: Box<str>,
     plan: Arc<Plan>,
     said: Records,
+    /// The same for others.
+    heard: Arc<Said>,
     /// When all of its state was lost, if it was.
     lost: Option<Micros>,
     /// Number of the connection on which its marker was seen last.
@@ -114,6 +118,9 @@ struct Domain {
 struct Records {
     off: BTreeMap<String, Switch>,
     orders: BTreeMap<String, Order>,
+    /// When each of this was said or taken back, by the server's clock: `switches GATE`, `orders GATE`. What an older version has said
+    /// has no time, or an earlier one.
+    times: BTreeMap<String, Micros>,
 }
 
 impl Domain {
@@ -124,7 +131,9 @@ impl Domain {
         let circumstances = plan::circumstances(set, &off, &until, lost);
         let last = said.orders.values().map(|order| order.until).max().unwrap_or(Micros::MAX);
         let afterwards = (last, plan::circumstances(set, &off, &|_| None, lost));
-        Self { name: name.into(), plan, said, lost, checked: AtomicUsize::new(0), circumstances, afterwards }
+        let (off, orders) = (said.off.values().cloned().collect(), said.orders.values().cloned().collect());
+        let (heard, checked) = (Arc::new(Said { off, orders }), AtomicUsize::new(0));
+        Self { name: name.into(), plan, said, heard, lost, checked, circumstances, afterwards }
     }
 
     /// The same domain, of which something else is known; its marker was seen all the same.
@@ -209,20 +218,20 @@ impl RedisGates {
             started: Instant::now(),
             epoch: AtomicI64::new(0),
             hearing: tokio::sync::Mutex::default(),
+            changed: tokio::sync::Notify::new(),
         });
         inner.check_servers().await?;
         inner.set_clock("").await?;
         let mut tasks = tokio::task::JoinSet::new();
-        let (hearing, changes) = (inner.clone(), Arc::new(tokio::sync::Notify::new()));
-        let changed = changes.clone();
+        let hearing = inner.clone();
         tasks.spawn(async move {
             let channel = hearing.changes_channel();
-            hearing.link.hear(&hearing.channel, &channel, &hearing.turns, &changed).await;
+            hearing.link.hear(&hearing.channel, &channel, &hearing.turns, &hearing.changed).await;
         });
         let reading = inner.clone();
         tasks.spawn(async move {
             loop {
-                changes.notified().await;
+                reading.changed.notified().await;
                 while let Err(e) = reading.read_switches().await {
                     tracing::warn!(error = %e, "gates: what operators have said could not be read");
                     tokio::time::sleep(SAID_AGAIN).await;

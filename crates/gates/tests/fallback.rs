@@ -11,8 +11,8 @@ use std::time::Duration;
 use fallback_support::{Fleet, Mood, fleet};
 use tidegate_core::gates::config::{Breaker, Degraded, Lock, Reported, Slots, Smooth, Window};
 use tidegate_core::gates::{
-    Admission, Because, BreakerOrder, Call, End, Gate, GateSet, Holder, Kind, Micros, Outcome, Part, Permit,
-    Renewal, SECOND, Span, Target, Unit,
+    Admission, Because, BreakerOrder, Call, End, Failure, Gate, GateSet, Holder, Kind, Micros, Outcome, Part,
+    Permit, Renewal, SECOND, Span, Target, Unit,
 };
 use tidegate_gates::{BackendState, Cause, GateOperations, Gates, Note, admitted};
 use tokio::time::{Instant, sleep, timeout};
@@ -140,6 +140,89 @@ async fn what_operators_have_said_holds_while_the_backend_is_away() {
     for member in &fleet.members {
         assert_eq!(because(member.admit(None, &call(3)).await.unwrap()), Because::BreakerOpen);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_operators_say_elsewhere_in_an_outage_holds_as_soon_as_it_is_heard() {
+    let breaker = Gate::new("health", Kind::Breaker(Breaker::default()));
+    let fleet = fleet(1, GateSet::of(vec![breaker, window(1)])).await;
+    let (one, note) = (&fleet.members[0], || Note { who: "ada".into(), why: "their outage".into() });
+    // By a process that reaches the backend, of which this one hears although it has gone on alone.
+    let elsewhere = fleet.server.gates.lock().unwrap().clone();
+    let now = || Some(fleet.links[0].now());
+    let order =
+        async |order| elsewhere.order_breaker(now(), "d", ("health", None), order, note()).await.unwrap();
+    let trip = |lasts| BreakerOrder::Trip { lasts };
+    order(trip(24 * 3_600 * SECOND)).await;
+    fleet.server.is(Mood::Down);
+    assert_eq!(because(one.admit(None, &call(1)).await.unwrap()), Because::BreakerOpen);
+    order(BreakerOrder::Reset).await;
+    passes(one.admit(None, &call(1)).await.unwrap());
+    assert!(matches!(because(one.admit(None, &call(2)).await.unwrap()), Because::Window { .. }));
+    elsewhere.switch("d", Some("window"), true, note()).await.unwrap();
+    passes(one.admit(None, &call(2)).await.unwrap());
+    elsewhere.switch("d", Some("window"), false, note()).await.unwrap();
+    assert!(matches!(because(one.admit(None, &call(3)).await.unwrap()), Because::Window { .. }));
+    order(trip(600 * SECOND)).await;
+    let Admission::Wait(wait) = one.admit(None, &call(3)).await.unwrap() else { panic!() };
+    assert_eq!(wait.because, Because::BreakerOpen);
+    assert!(wait.retry_at - fleet.links[0].now() < 10 * SECOND, "it may be taken back sooner: {wait:?}");
+    // New settings meanwhile do not lose it.
+    let breaker = |name: &str| Gate::new(name, Kind::Breaker(Breaker::default()));
+    fleet.server.is(Mood::Fine);
+    one.configure("d", GateSet::of(vec![breaker("pulse"), window(1)])).await.unwrap();
+    one.configure("d", GateSet::of(vec![breaker("health"), window(1)])).await.unwrap();
+    assert_eq!(one.health().state, BackendState::Away);
+    order(trip(600 * SECOND)).await;
+    assert_eq!(because(one.admit(None, &call(3)).await.unwrap()), Because::BreakerOpen);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_that_is_over_does_not_hasten_who_waits_for_a_breaker_that_has_tripped() {
+    let fleet = fleet(1, GateSet::of(vec![Gate::new("health", Kind::Breaker(Breaker::default()))])).await;
+    let (one, note) = (&fleet.members[0], Note { who: "ada".into(), why: "their outage".into() });
+    let (elsewhere, now) = (fleet.server.gates.lock().unwrap().clone(), Some(fleet.links[0].now()));
+    let trip = BreakerOrder::Trip { lasts: SECOND };
+    elsewhere.order_breaker(now, "d", ("health", None), trip, note).await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(fleet.links[0].heard("d").orders.len(), 1, "it is over, and still told");
+    fleet.server.is(Mood::Down);
+    let mut n = 0;
+    let wait = loop {
+        n += 1;
+        match one.admit(None, &call(n)).await.unwrap() {
+            Admission::Admitted(a) => {
+                let failed = Outcome::of(End::Failed(Failure::Server));
+                one.settle(None, &a.permit, &failed).await.unwrap();
+            }
+            Admission::Wait(wait) => break wait,
+            Admission::Refused(refused) => panic!("{refused:?}"),
+        }
+    };
+    assert_eq!((wait.because, n), (Because::BreakerOpen, 6));
+    assert!(wait.retry_at - fleet.links[0].now() > 50 * SECOND, "{wait:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_owed_is_settled_although_new_settings_come_meanwhile() {
+    let pool = || GateSet::of(vec![Gate::new("pool", Kind::Slots(Slots::of(9)))]);
+    let fleet = fleet(1, pool()).await;
+    let one = &fleet.members[0];
+    let mut held = Vec::new();
+    for n in 0..5 {
+        held.push(permit(one.admit(None, &call(n)).await.unwrap()));
+    }
+    fleet.server.is(Mood::Down);
+    for permit in &held {
+        one.settle(None, permit, &ok()).await.unwrap();
+    }
+    fleet.server.is(Mood::Takes(Duration::from_millis(100)));
+    fleet.all_are(BackendState::Normal).await;
+    one.configure("d", pool()).await.unwrap();
+    let late = one.counters().settled_late;
+    assert!(late < 4, "{late} were settled before");
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(one.counters().settled_late, 5);
 }
 
 #[tokio::test(start_paused = true)]

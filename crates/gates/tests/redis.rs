@@ -454,10 +454,13 @@ async fn what_was_said_again_by_halves_is_said_in_full_and_a_newer_word_stays() 
     };
     let switch = text(&mut redis, "switches", "slots").await;
     let newer = text(&mut redis, "orders", "pulse").await.replace("\"test\"", "\"newer\"");
+    let time: i64 = text(&mut redis, "words", "orders pulse").await.parse().unwrap();
     // The server has lost everything; whoever had begun to say it again has died, and one word is newer. Nobody hears of a part.
     let mut left = redis::pipe();
     left.atomic().cmd("FLUSHALL").cmd("HSET").arg("tg:{d}!switches").arg("slots").arg(switch);
-    left.cmd("HSET").arg("tg:{d}!orders").arg("pulse").arg(newer).cmd("PUBLISH").arg("tg:changes").arg("d");
+    left.cmd("HSET").arg("tg:{d}!orders").arg("pulse").arg(newer);
+    left.cmd("HSET").arg("tg:{d}!words").arg("orders pulse").arg(time + 1);
+    left.cmd("PUBLISH").arg("tg:changes").arg("d");
     let _: redis::Value = left.query_async(&mut redis).await.unwrap();
     let said_again = async {
         while gates.orders("d").await.unwrap().len() < 2 {
@@ -570,6 +573,202 @@ async fn new_settings_do_not_forget_what_an_emptied_server_has_lost() {
     one.configure("d", two.gates_of("d").await.unwrap().unwrap()).await.unwrap();
     assert_eq!(off(&one.heard("d").off), ["a"]);
     assert_eq!(off(&two.switches("d").await.unwrap()), ["a"]);
+}
+
+/// The keys of what operators have said about `d`.
+const SAID: [&str; 4] = ["tg:{d}!switches", "tg:{d}!orders", "tg:{d}!words", "tg:{d}!changes"];
+
+/// What a server has of it.
+async fn snapshot(server: &Server) -> Vec<Option<Vec<u8>>> {
+    let mut redis = raw(server).await;
+    let mut all = Vec::new();
+    for key in SAID {
+        all.push(redis::cmd("DUMP").arg(key).query_async(&mut redis).await.expect("it answers"));
+    }
+    all
+}
+
+/// It comes back with what it had then. Connections of commands break, those that listen do not.
+async fn comes_back_with(server: &Server, snapshot: &[Option<Vec<u8>>]) {
+    let mut back = redis::pipe();
+    back.atomic().cmd("DEL").arg(&SAID);
+    for (key, dump) in SAID.iter().zip(snapshot) {
+        if let Some(dump) = dump {
+            back.cmd("RESTORE").arg(key).arg(0).arg(dump);
+        }
+    }
+    back.cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal");
+    let _: redis::Value = back.query_async(&mut raw(server).await).await.expect("it answers");
+}
+
+/// Calls until the server has these gates switched off, and so many breakers open by order.
+async fn said_again(gates: &RedisGates, switched: &[&str], ordered: usize) {
+    let mut seen = (Vec::new(), 0);
+    let again = async {
+        loop {
+            let _ = gates.admit(None, &call("d", 1)).await;
+            let (switches, orders) = (gates.switches("d").await, gates.orders("d").await);
+            if let (Ok(switches), Ok(orders)) = (switches, orders) {
+                seen = (switches, orders.len());
+            }
+            if off(&seen.0) == switched && seen.1 == ordered {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let again = tokio::time::timeout(Duration::from_secs(10), again).await;
+    assert!(again.is_ok(), "{:?} and {} orders instead of {switched:?} and {ordered}", off(&seen.0), seen.1);
+}
+
+async fn at_a_breaker(url: &str) -> RedisGates {
+    let gates = RedisGates::connect(url, RedisOptions::default()).await.expect("it answers");
+    let mut set = GateSet::of(["a", "b"].map(|name| Gate::new(name, Kind::Slots(Slots::of(9)))).into());
+    set.gates.push(Gate::new("health", Kind::Breaker(Breaker::default())));
+    gates.configure("d", set).await.expect("it answers");
+    gates
+}
+
+async fn with_a_breaker(server: &Server) -> RedisGates {
+    let gates = at_a_breaker(&server.url()).await;
+    hear(server, "tg", 1).await;
+    gates
+}
+
+const TRIP: BreakerOrder = BreakerOrder::Trip { lasts: 600 * SECOND };
+
+#[tokio::test]
+async fn a_server_that_comes_back_older_does_not_bring_back_what_was_taken_back_since() {
+    let server = Server::start(&[]).unwrap();
+    let gates = with_a_breaker(&server).await;
+    let order = async |order| gates.order_breaker(None, "d", ("health", None), order, note()).await.unwrap();
+    gates.switch("d", Some("a"), true, note()).await.unwrap();
+    order(TRIP).await;
+    let said = snapshot(&server).await;
+    gates.switch("d", Some("a"), false, note()).await.unwrap();
+    order(BreakerOrder::Reset).await;
+    comes_back_with(&server, &said).await;
+    said_again(&gates, &[], 0).await;
+    assert_eq!((gates.heard("d").off.len(), gates.heard("d").orders.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_older_hears_what_was_said_since() {
+    let server = Server::start(&[]).unwrap();
+    let gates = with_a_breaker(&server).await;
+    let order = async |order| gates.order_breaker(None, "d", ("health", None), order, note()).await.unwrap();
+    for off in [true, false] {
+        gates.switch("d", Some("a"), off, note()).await.unwrap();
+        order(if off { TRIP } else { BreakerOrder::Reset }).await;
+    }
+    let taken_back = snapshot(&server).await;
+    gates.switch("d", Some("a"), true, note()).await.unwrap();
+    order(TRIP).await;
+    comes_back_with(&server, &taken_back).await;
+    said_again(&gates, &["a"], 1).await;
+    assert_eq!((off(&gates.heard("d").off), gates.heard("d").orders.len()), (vec!["a"], 1));
+}
+
+#[tokio::test]
+async fn a_running_server_that_is_emptied_hears_again_what_operators_have_said() {
+    let server = Server::start(&[]).unwrap();
+    let gates = with_a_breaker(&server).await;
+    gates.switch("d", Some("a"), true, note()).await.unwrap();
+    gates.order_breaker(None, "d", ("health", None), TRIP, note()).await.unwrap();
+    server.command("FLUSHALL").unwrap();
+    said_again(&gates, &["a"], 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_server_of_a_cluster_that_is_emptied_hears_again_what_operators_have_said() {
+    let cluster = Cluster::start(3, 0).unwrap();
+    let gates = at_a_breaker(&cluster.url()).await;
+    gates.switch("d", Some("a"), true, note()).await.unwrap();
+    // Wherever its records are: those who listen do so at another server, or their connection stays.
+    for server in &cluster.masters {
+        server.command("FLUSHALL").unwrap();
+        said_again(&gates, &["a"], 0).await;
+    }
+    // And those who listen hear at every server what is said at one.
+    let other = at_a_breaker(&cluster.url()).await;
+    other.switch("d", Some("b"), true, note()).await.unwrap();
+    hears(&gates, &["a", "b"]).await;
+}
+
+#[tokio::test]
+async fn orders_to_two_breakers_at_the_same_time_both_stand() {
+    let (one, two) = (connected("both").await, connected("both").await);
+    for gates in [&one, &two] {
+        let breakers = ["health", "pulse"].map(|name| Gate::new(name, Kind::Breaker(Breaker::default())));
+        gates.configure("d", GateSet::of(breakers.into())).await.unwrap();
+    }
+    for _ in 0..20 {
+        // Both were tripped before, and that is over.
+        for gate in ["health", "pulse"] {
+            let moment = BreakerOrder::Trip { lasts: 1 };
+            one.order_breaker(None, "d", (gate, None), moment, note()).await.unwrap();
+        }
+        let (first, second) = tokio::join!(
+            one.order_breaker(None, "d", ("health", None), TRIP, note()),
+            two.order_breaker(None, "d", ("pulse", None), TRIP, note()),
+        );
+        first.and(second).unwrap();
+        assert_eq!(one.orders("d").await.unwrap().len(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_said_by_one_that_died_before_it_heard_the_answer_is_heard_by_all() {
+    let server = Server::start(&[]).unwrap();
+    let listens = with_a_breaker(&server).await;
+    let way = Proxy::to(server.port()).unwrap();
+    let url = format!("redis://127.0.0.1:{}", way.port());
+    let dies = at_a_breaker(&url).await;
+    way.set(Way::Slow(Duration::from_millis(200)));
+    let saying = tokio::spawn(async move { dies.switch("d", Some("a"), true, note()).await });
+    while server.command("HEXISTS tg:{d}!switches a").unwrap() != ":1" {
+        tokio::task::yield_now().await;
+    }
+    saying.abort();
+    assert!(saying.await.unwrap_err().is_cancelled());
+    hears(&listens, &["a"]).await;
+}
+
+#[tokio::test]
+async fn who_only_looks_writes_nothing() {
+    let server = Server::start(&[]).unwrap();
+    let gates = with_a_breaker(&server).await;
+    gates.switch("d", Some("a"), true, note()).await.unwrap();
+    server.command("CONFIG SET maxmemory 1").unwrap();
+    assert!(gates.switch("d", Some("b"), true, note()).await.is_err(), "it takes nothing");
+    gates.configure("d", gates.gates_of("d").await.unwrap().unwrap()).await.unwrap();
+    assert_eq!(off(&gates.heard("d").off), ["a"]);
+}
+
+#[tokio::test]
+async fn what_a_version_without_words_says_and_takes_back_holds() {
+    let server = Server::start(&[]).unwrap();
+    let gates = with_a_breaker(&server).await;
+    gates.switch("d", Some("a"), true, note()).await.unwrap();
+    gates.switch("d", Some("b"), true, note()).await.unwrap();
+    gates.switch("d", Some("b"), false, note()).await.unwrap();
+    let mut redis = raw(&server).await;
+    let key = "tg:{d}!switches";
+    let text: String = redis::cmd("HGET").arg(key).arg("a").query_async(&mut redis).await.unwrap();
+    let mut old = redis::pipe();
+    old.cmd("HDEL").arg(key).arg("a").cmd("PUBLISH").arg("tg:changes").arg("d");
+    let _: redis::Value = old.query_async(&mut redis).await.unwrap();
+    hears(&gates, &[]).await;
+    let mut old = redis::pipe();
+    old.cmd("HSET")
+        .arg(key)
+        .arg("b")
+        .arg(text.replace("\"a\"", "\"b\""))
+        .cmd("PUBLISH")
+        .arg("tg:changes")
+        .arg("d");
+    let _: redis::Value = old.query_async(&mut redis).await.unwrap();
+    hears(&gates, &["b"]).await;
 }
 
 #[tokio::test]

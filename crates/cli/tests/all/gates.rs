@@ -41,7 +41,7 @@ fn a_worker_asks_the_gates_of_its_server_and_operators_see_and_steer_them() {
     let table = server.run(&place, &["gates", "ls"]).ok().out;
     assert!(table.contains("DOMAIN") && table.contains("shopify"), "{table}");
     let shown = server.run(&place, &["gates", "show", "shopify"]).ok().out;
-    for set in ["1 at a time", "all; after 3 failures in 1 m none for 1 m"] {
+    for set in ["1 at a time", "none", "all; after 3 failures in 1 m none for 1 m", "by its own count"] {
         assert!(shown.contains(set), "what gates are set to is shown: {shown}");
     }
     for width in ["gates ls", "gates show shopify", "gates usage"] {

@@ -128,6 +128,8 @@ impl Tidegate {
     /// Sets the gates that handlers ask, decided at an address that processes share: `redis://…` (feature `redis`),
     /// `postgres://…` (feature `postgres`), or `memory:` for this process alone.
     ///
+    /// With `rediss://…`, a process that has chosen no cryptography for `rustls` has `ring` from then on: choose another one before.
+    ///
     /// ```no_run
     /// # async fn example(tide: tidegate::Tidegate, gates: tidegate::gates::GateSettings) -> tidegate::Result<()> {
     /// let tide = tide.gates_at("redis://127.0.0.1:6379", gates).await?;

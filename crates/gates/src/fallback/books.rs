@@ -57,6 +57,8 @@ struct Books {
     doubtful: HashMap<Holder, (Call, bool)>,
     /// What operators have said here while the backend was away: gates that are off, or on again. It has heard nothing of that.
     switched: BTreeMap<String, Option<Switch>>,
+    /// What the backend had heard when the model was last made to go by it; none while the backend decides, and after new settings.
+    told: Option<Arc<Said>>,
     /// Size of `held` after it was last swept.
     swept: usize,
 }
@@ -76,6 +78,7 @@ impl Domain {
     /// The same domain with other gates.
     pub(super) fn with(&self, now: Micros, set: GateSet, seat: Seat) -> Self {
         let mut books = std::mem::take(&mut *self.books());
+        books.told = None;
         if let Some(model) = &books.model {
             // A model is short-lived: with other keys in common it would have to be split anew, so it starts afresh.
             let mut share = Share::new(&set, seat);
@@ -120,7 +123,7 @@ impl Domain {
         mono: Micros,
         seat: Seat,
         turns: &Turns,
-        heard: impl FnOnce() -> Said,
+        heard: Arc<Said>,
     ) -> Result<Arc<Model>, GatesError> {
         let mut books = self.books();
         if let Some(there) = &books.model {
@@ -135,7 +138,8 @@ impl Domain {
             }
         }
         gates.configure_at(now, &self.name, share.set.clone())?;
-        gates.take_over(&self.name, books.said(heard()), now)?;
+        gates.take_over(&self.name, books.said(&heard), now)?;
+        books.told = Some(heard);
         let share = Mutex::new(Arc::new(share));
         let model = Arc::new(Model { gates, share, returned: AtomicI64::new(Micros::MAX) });
         for (holder, permit) in taken {
@@ -148,19 +152,36 @@ impl Domain {
     }
 
     /// The backend is away (again): the model stays, without fresh credit, and goes by what operators have said since.
-    pub(super) fn left(&self, now: Micros, heard: impl FnOnce() -> Said) -> Result<(), GatesError> {
-        let books = self.books();
-        let Some(model) = &books.model else { return Ok(()) };
-        model.returned.store(Micros::MAX, Ordering::Release);
-        model.gates.take_over(&self.name, books.said(heard()), now)
+    pub(super) fn left(&self, now: Micros, heard: Arc<Said>) -> Result<(), GatesError> {
+        if let Some(model) = &self.books().model {
+            model.returned.store(Micros::MAX, Ordering::Release);
+        }
+        self.listen(now, heard).map(drop)
+    }
+
+    /// Makes the model go by what the backend has heard. False if the model was not told that the backend is away.
+    pub(super) fn listen(&self, now: Micros, heard: Arc<Said>) -> Result<bool, GatesError> {
+        let mut books = self.books();
+        let Some(model) = &books.model else { return Ok(true) };
+        if model.returned.load(Ordering::Acquire) != Micros::MAX {
+            return Ok(false);
+        }
+        if books.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &heard) || *told == heard) {
+            return Ok(true);
+        }
+        model.gates.take_over(&self.name, books.said(&heard), now)?;
+        books.told = Some(heard);
+        Ok(true)
     }
 
     /// The backend is back: what operators say is said to it.
     pub(super) fn returned(&self, now: Micros, mono: Micros) {
         let mut books = self.books();
         books.switched.clear();
+        books.told = None;
         if let Some(model) = &books.model {
-            model.gates.forget_orders(&self.name, now);
+            // A gate that is gone needs no end.
+            let _ = model.gates.orders_are(&self.name, &[], now);
             model.returned.store(mono, Ordering::Release);
         }
     }
@@ -176,8 +197,14 @@ impl Domain {
     }
 
     /// What operators have said: what the backend has heard, and what was said here since it is away.
-    pub(super) fn said(&self, heard: Said) -> Said {
+    pub(super) fn said(&self, heard: &Said) -> Said {
         self.books().said(heard)
+    }
+
+    /// Whether they have switched a gate off.
+    pub(super) fn is_off(&self, gate: &str, heard: &Said) -> bool {
+        let here = self.books().switched.get(gate).map(Option::is_some);
+        here.unwrap_or_else(|| heard.off.iter().any(|switch| switch.gate == *gate))
     }
 
     /// Ends the model if nothing that it admitted counts any more. Whether there still is one.
@@ -276,12 +303,11 @@ impl Domain {
 }
 
 impl Books {
-    fn said(&self, mut heard: Said) -> Said {
-        if !self.switched.is_empty() {
-            heard.off.retain(|switch| !self.switched.contains_key(&switch.gate));
-            heard.off.extend(self.switched.values().flatten().cloned());
-        }
-        heard
+    fn said(&self, heard: &Said) -> Said {
+        let mut said = heard.clone();
+        said.off.retain(|switch| !self.switched.contains_key(&switch.gate));
+        said.off.extend(self.switched.values().flatten().cloned());
+        said
     }
 }
 

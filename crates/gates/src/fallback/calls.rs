@@ -39,12 +39,8 @@ impl<B: Gates + GateOperations> Inner<B> {
 
     fn admit_locally(&self, now: Micros, domain: &Domain, call: &Call) -> Result<Admission, GatesError> {
         let model = self.model_of(now, domain)?;
-        let share = model.share();
-        let is_on = |gate: &&Arc<str>| {
-            let said = domain.said(self.backend.heard(&domain.name));
-            !said.off.iter().any(|o| *o.gate == ***gate)
-        };
-        if let Some(gate) = share.closed_to(&call.target).find(is_on) {
+        let (share, heard) = (model.share(), self.listen(now, domain)?);
+        if let Some(gate) = share.closed_to(&call.target).find(|gate| !domain.is_off(gate, &heard)) {
             return Ok(self.wait(now, call, gate, Because::BackendAway));
         }
         let Some(mut reply) = model.admit(now, call)? else {
@@ -54,7 +50,7 @@ impl<B: Gates + GateOperations> Inner<B> {
         // An order ends when its operator says so, to the backend: nobody stays away for all of its time.
         if let Admission::Wait(wait) = &mut reply
             && wait.because == Because::BreakerOpen
-            && self.backend.heard(&domain.name).orders.iter().any(|order| *order.gate == *wait.gate)
+            && heard.orders.iter().any(|order| *order.gate == *wait.gate && order.until > now)
         {
             count(&self.tally.closed);
             wait.retry_at = wait.retry_at.min(now + self.pause(wait.because));
@@ -269,15 +265,18 @@ impl<B: Gates + GateOperations> Inner<B> {
 
     /// After the backend came back: sends what is owed, and ends leases that it may have made without our knowing.
     pub(super) async fn settle_up(&self) {
-        for domain in self.all() {
-            while let Some((permit, outcome)) = domain.next_owed() {
+        for name in self.all().iter().map(|domain| &domain.name) {
+            // After every answer the domain as it is then: new settings take its books with them.
+            while let Some((permit, outcome)) = self.known(name).ok().and_then(|domain| domain.next_owed()) {
                 if self.ask(self.backend.settle(None, &permit, &outcome)).await.is_err() {
-                    domain.owe(&permit, &outcome);
+                    if let Ok(domain) = self.known(name) {
+                        domain.owe(&permit, &outcome);
+                    }
                     return;
                 }
                 count(&self.tally.settled_late);
             }
-            for call in domain.take_doubts() {
+            for call in self.known(name).map(|domain| domain.take_doubts()).unwrap_or_default() {
                 let call = Call { place: false, ..call };
                 if let Ok(Admission::Admitted(admitted)) = self.ask(self.backend.admit(None, &call)).await {
                     let unused = Outcome::of(End::Unused);

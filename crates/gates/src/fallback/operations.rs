@@ -142,7 +142,7 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
         if self.inner.alone(domain)?.is_none() {
             return self.inner.ask_throughout(self.inner.backend.switches(domain)).await;
         }
-        let mut off = self.inner.known(domain)?.said(self.inner.backend.heard(domain)).off;
+        let mut off = self.inner.known(domain)?.said(&self.inner.backend.heard(domain)).off;
         off.sort_unstable_by(|a, b| a.gate.cmp(&b.gate));
         Ok(off)
     }
@@ -151,9 +151,8 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
         if self.inner.alone(domain)?.is_none() {
             return self.inner.ask_throughout(self.inner.backend.orders(domain)).await;
         }
-        let (mut orders, now) = (self.inner.backend.heard(domain).orders, self.inner.backend.clock());
-        orders.retain(|order| order.until > now);
-        Ok(orders)
+        let (heard, now) = (self.inner.backend.heard(domain), self.inner.backend.clock());
+        Ok(heard.orders.iter().filter(|order| order.until > now).cloned().collect())
     }
 
     async fn gates_of(&self, domain: &str) -> Result<Option<GateSet>, GatesError> {

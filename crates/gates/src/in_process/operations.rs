@@ -1,5 +1,7 @@
 //! An operator's operations on gates in process.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use tidegate_core::gates::{
     BreakerOrder, DomainName, GateSet, Holder, HolderView, Micros, PartitionView, ScopeView, WaiterView,
@@ -63,28 +65,35 @@ impl InProcess {
         Ok(DomainUsage { domain: domain.into(), partitions, total, bytes })
     }
 
-    /// Makes what operators have said elsewhere hold here, too.
+    /// Makes what operators have said elsewhere hold here, and nothing else.
     pub(crate) fn take_over(&self, domain: &str, said: Said, now: Micros) -> Result<(), GatesError> {
-        for Order { gate, until, note, .. } in said.orders.into_iter().filter(|order| order.until > now) {
-            let order = BreakerOrder::Trip { lasts: until - now };
-            match self.order_now(now, domain, (&gate, None), order, note) {
-                // It has no share here.
-                Ok(_) | Err(GatesError::UnknownGate { .. } | GatesError::Refused { .. }) => {}
-                Err(e) => return Err(e),
-            }
-        }
+        self.orders_are(domain, &said.orders, now)?;
         self.records(domain, |records| {
             records.switches = said.off.into_iter().map(|switch| (switch.gate.clone(), switch)).collect();
         })?;
         self.apply_switches(domain).map(|_| ())
     }
 
-    /// Ends orders to all keys of breakers.
-    pub(crate) fn forget_orders(&self, domain: &str, now: Micros) {
-        for Order { gate, note, .. } in self.heard(domain).orders {
-            // One that is gone needs no end.
-            let _ = self.order_now(now, domain, (&gate, None), BreakerOrder::Reset, note);
+    /// Makes these the orders to all keys of breakers. What stands already is not ordered again, and who waits for a breaker that has
+    /// tripped by itself does not profit from the end of an order.
+    pub(crate) fn orders_are(&self, domain: &str, orders: &[Order], now: Micros) -> Result<(), GatesError> {
+        let own = self.heard(domain);
+        let stands = |orders: &[Order], gate: &str, until: Option<Micros>| {
+            orders
+                .iter()
+                .any(|o| o.gate == gate && o.until > now && until.is_none_or(|until| o.until == until))
+        };
+        let ended = own.orders.iter().filter(|o| o.until > now && !stands(orders, &o.gate, None));
+        let begun = orders.iter().filter(|o| o.until > now && !stands(&own.orders, &o.gate, Some(o.until)));
+        let ended = ended.map(|o| (o, BreakerOrder::Reset));
+        for (order, asked) in ended.chain(begun.map(|o| (o, BreakerOrder::Trip { lasts: o.until - now }))) {
+            match self.order_now(now, domain, (&order.gate, None), asked, order.note.clone()) {
+                // It has no share here.
+                Ok(_) | Err(GatesError::UnknownGate { .. } | GatesError::Refused { .. }) => {}
+                Err(e) => return Err(e),
+            }
         }
+        Ok(())
     }
 
     fn order_now(
@@ -268,12 +277,12 @@ impl GateOperations for InProcess {
         Ok(known.shards.first().map(|shard| lock(shard).set.set().clone()))
     }
 
-    fn heard(&self, domain: &str) -> Said {
+    fn heard(&self, domain: &str) -> Arc<Said> {
         let said = self.records(domain, |records| Said {
             off: records.switches.values().cloned().collect(),
             orders: records.orders.values().cloned().collect(),
         });
-        said.unwrap_or_default()
+        Arc::new(said.unwrap_or_default())
     }
 
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {

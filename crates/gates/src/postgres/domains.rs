@@ -29,7 +29,7 @@ pub(super) struct Known {
     pub(super) version: i64,
     pub(super) layout: i64,
     pub(super) set: Compiled,
-    pub(super) said: Said,
+    pub(super) said: Arc<Said>,
 }
 
 impl Known {
@@ -122,6 +122,7 @@ impl Domains {
             Said { off: switches(link, domain).await?, orders: orders(link, domain, Micros::MIN).await? };
         set.disable(said.off.iter().map(|switch| switch.gate.as_str()));
         set.order(said.orders.iter().map(|order| (order.gate.as_str(), order.until)));
+        let said = Arc::new(said);
         Ok(Some(self.put(domain, Known { version: column(&row, 0)?, layout: column(&row, 1)?, set, said })))
     }
 

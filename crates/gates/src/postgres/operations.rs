@@ -1,5 +1,7 @@
 //! An operator's operations on gates in Postgres.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use tidegate_core::gates::{
     Admission, BreakerOrder, Compiled, Freed, GateSet, Holder, HolderView, Micros, Partition, PartitionView,
@@ -307,8 +309,8 @@ impl GateOperations for PgGates {
         Ok(Some(self.shared.known(domain).await?.set.set().clone()))
     }
 
-    fn heard(&self, domain: &str) -> Said {
-        self.shared.domains.get(domain).map_or_else(Said::default, |known| known.said.clone())
+    fn heard(&self, domain: &str) -> Arc<Said> {
+        self.shared.domains.get(domain).map_or_else(Arc::default, |known| known.said.clone())
     }
 
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {

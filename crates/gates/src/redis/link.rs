@@ -26,6 +26,8 @@ use crate::{GatesError, Turns};
 
 /// How long to wait before hearing again after the connection for wake-ups broke. Timers cover the time between.
 const HEAR_AGAIN: Duration = Duration::from_millis(500);
+/// After how many times the patience of silence it is looked whether wake-ups would come at all.
+const SILENCE: u32 = 5;
 /// How long to wait before asking a cluster again that is busy moving slots or choosing a server.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// Most servers of a cluster.
@@ -73,6 +75,10 @@ pub(super) fn unreachable(e: RedisError) -> GatesError {
 
 /// Reads an address with one or several servers: `redis://USER:PASSWORD@HOST:PORT,HOST:PORT/0`.
 fn seeds(url: &str) -> Result<Vec<ConnectionInfo>, GatesError> {
+    if url.contains('#') {
+        let hint = "leave out what begins with `#`: the certificate behind rediss:// is always checked; in a password write %23";
+        return Err(GatesError::address("an address of Redis ends before `#`", hint));
+    }
     let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
     let (place, path) = rest.find(['/', '?']).map_or((rest, ""), |at| rest.split_at(at));
     let (user, hosts) = place.rsplit_once('@').map_or(("", place), |(user, hosts)| (user, hosts));
@@ -97,7 +103,7 @@ pub(super) fn host_and_port(info: &ConnectionInfo) -> Option<(String, u16)> {
 }
 
 /// The client takes the process's cryptography, and panics where none was chosen and a program contains two. A choice that the
-/// program has made stands, also one that it makes just now.
+/// program has made stands, also one that it makes just now; one that it makes later is refused (`Tidegate::gates_at` says so).
 fn choose_cryptography() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -304,13 +310,24 @@ impl Link {
     ) -> Result<(), RedisError> {
         let owners = self.owners();
         let client: &Client = &owners[nth % owners.len()].client;
-        let mut heard = client.get_async_pubsub().await?;
-        heard.subscribe(&[wakes, changes][..]).await?;
+        let subscribed = async {
+            let mut heard = client.get_async_pubsub().await?;
+            heard.subscribe(&[wakes, changes][..]).await?;
+            Ok(heard.split())
+        };
+        let (mut says, hears) = within(self.patience, subscribed).await?;
         changed.notify_one();
         // Whatever was said before this was not heard.
         turns.wake_all();
-        let mut messages = pin!(heard.into_on_message());
-        while let Some(message) = std::future::poll_fn(|cx| messages.as_mut().poll_next(cx)).await {
+        let mut messages = pin!(hears);
+        loop {
+            let next = std::future::poll_fn(|cx| messages.as_mut().poll_next(cx));
+            let Ok(message) = tokio::time::timeout(self.patience * SILENCE, next).await else {
+                // A way that broke without a word is as silent as one on which nothing is said.
+                within(self.patience, says.ping::<Value>()).await?;
+                continue;
+            };
+            let Some(message) = message else { return Ok(()) };
             if message.get_channel_name() == changes {
                 changed.notify_one();
                 continue;
@@ -319,8 +336,16 @@ impl Link {
             let holders: Vec<Holder> = names.split(' ').filter_map(|name| Holder::new(name).ok()).collect();
             turns.wake(&holders);
         }
-        Ok(())
     }
+}
+
+/// An answer within this time.
+async fn within<R>(
+    patience: Duration,
+    answer: impl Future<Output = Result<R, RedisError>>,
+) -> Result<R, RedisError> {
+    let late = || RedisError::from((ErrorKind::Io, "nothing came in time"));
+    tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// Whether a cluster will answer otherwise in a moment: it moves a slot, or a server has gone and another takes its place.
@@ -339,6 +364,8 @@ fn is_passing(error: &RedisError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_testbed::proxy::{Proxy, Way};
+
     use super::*;
 
     #[test]
@@ -375,13 +402,40 @@ mod tests {
         assert_eq!(turns, [(0, 0), (1, 1), (0, 0), (1, 1)]);
     }
 
+    #[tokio::test]
+    async fn a_way_on_which_nothing_comes_is_given_up_by_who_listens() {
+        let server = tidegate_testbed::redis::Server::start(&[]).unwrap();
+        let way = Proxy::to(server.port()).unwrap();
+        let url = format!("redis://127.0.0.1:{}", way.port());
+        let link = Link::new(&url, 1, Duration::from_millis(100)).unwrap();
+        let (turns, changed) = (Turns::default(), tokio::sync::Notify::new());
+        let listen = async || {
+            let listens = link.hear_once(0, "wakes", "changes", &turns, &changed);
+            tokio::time::timeout(Duration::from_secs(10), listens).await.expect("it is given up")
+        };
+        let blocks = async {
+            changed.notified().await;
+            // Silence alone is no reason.
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            way.set(Way::Blocked);
+        };
+        let began = Instant::now();
+        let (given_up, ()) = tokio::join!(listen(), blocks);
+        assert!(given_up.is_err() && began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
+        // Nor is a connection waited for that is not made.
+        assert!(listen().await.is_err());
+    }
+
     #[test]
     fn a_bad_address_is_told_without_its_password() {
-        for bad in ["localhost:6379", "redis://me:secret@host:port", "http://me:secret@host"] {
+        let fragments = ["rediss://me:secret@host/#insecure", "rediss://me:secret@host#insecure"];
+        let bad = ["localhost:6379", "redis://me:secret@host:port", "http://me:secret@host"];
+        for bad in bad.into_iter().chain(fragments) {
             let error = seeds(bad).unwrap_err();
             assert_eq!(error.code().id, "TG2021");
             let text = error.to_string();
-            assert!(text.contains("write redis://") && !text.contains("secret"), "{text}");
+            let told = if bad.contains('#') { "leave out" } else { "write redis://" };
+            assert!(text.contains(told) && !text.contains("secret"), "{text}");
         }
     }
 }

@@ -65,6 +65,10 @@ impl Inner {
             let checked = current.checked.fetch_max(made, Ordering::AcqRel);
             // Of two looks on the same connections the one that came before the loss may be carried out last.
             let lost = if checked == made { lost.max(current.lost) } else { lost };
+            if (1..made).contains(&checked) || (checked <= made && current.lost != lost) {
+                // With the state, the server may have lost what operators have said; a new connection may lead to another server.
+                self.changed.notify_one();
+            }
             if checked > made || current.lost == lost {
                 // Who looked on newer connections knows better.
                 return None;

@@ -24,7 +24,9 @@ use crate::operations::{
 const CHANGES_KEPT: isize = 100;
 const RECORDS_LAST: i64 = 400 * 24 * 3_600;
 const SAY: &str = include_str!("../../lua/say.lua");
-const SAY_AGAIN: &str = include_str!("../../lua/say_again.lua");
+/// The kinds of words of operators, as their keys end.
+const SWITCHES: &str = "switches";
+const ORDERS: &str = "orders";
 /// Memory of one key, lease and place: estimates from the sizes of the strings and their entries, not measured.
 const BYTES: (u64, u64, u64) = (400, 500, 650);
 
@@ -34,10 +36,12 @@ fn read<T: FromRedisValue>(value: Value) -> Result<T, GatesError> {
 
 /// Records as they are written, by gate.
 type Texts = BTreeMap<String, String>;
+/// When words were said, by what they are about: `switches GATE`, `orders GATE`.
+type Times = BTreeMap<String, Micros>;
 
 impl Records {
     /// Reads them, as far as their gates still exist.
-    fn read(off: Texts, orders: Texts, plan: &Plan) -> Result<Self, GatesError> {
+    fn read(off: Texts, orders: Texts, mut times: Times, plan: &Plan) -> Result<Self, GatesError> {
         fn each<T: DeserializeOwned>(
             texts: Texts,
             is_there: impl Fn(&str) -> bool,
@@ -47,8 +51,24 @@ impl Records {
                 |text: &str| serde_json::from_str(text).map_err(|e| GatesError::Corrupt(e.to_string()));
             texts.map(|(gate, text)| Ok((gate, read(&text)?))).collect()
         }
-        let off = each(off, |gate| plan.id_of(gate).is_some())?;
-        Ok(Self { off, orders: each(orders, |gate| plan.compiled.is_breaker(gate))? })
+        let is_gate = |gate: &str| plan.id_of(gate).is_some();
+        let is_breaker = |gate: &str| plan.compiled.is_breaker(gate);
+        times.retain(|word, _| match word.split_once(' ') {
+            Some((SWITCHES, gate)) => is_gate(gate),
+            Some((_, gate)) => is_breaker(gate),
+            None => false,
+        });
+        Ok(Self { off: each(off, is_gate)?, orders: each(orders, is_breaker)?, times })
+    }
+
+    /// The record that a word has left; empty if it was taken back.
+    fn text(&self, word: &str) -> Result<String, GatesError> {
+        let text = match word.split_once(' ') {
+            Some((SWITCHES, gate)) => self.off.get(gate).map(written),
+            Some((_, gate)) => self.orders.get(gate).map(written),
+            None => None,
+        };
+        Ok(text.transpose()?.unwrap_or_default())
     }
 }
 
@@ -71,48 +91,36 @@ impl Inner {
         self.run(Operation::Operate, domain, partition, now, &all).await
     }
 
-    /// The records of one kind that a domain has, by gate.
-    async fn texts_of(&self, name: &str, what: &str) -> Result<Texts, GatesError> {
-        let mut ask = redis::cmd("HGETALL");
-        let key = self.record_key(name, what);
-        ask.arg(&key);
-        read(self.link.ask(&key, &ask).await.map_err(unreachable)?)
-    }
-
     /// What operators have said about a domain.
     async fn said_of(&self, name: &str, plan: &Plan) -> Result<Records, GatesError> {
-        Records::read(self.texts_of(name, "switches").await?, self.texts_of(name, "orders").await?, plan)
+        let all = async |what| {
+            let (key, mut ask) = (self.record_key(name, what), redis::cmd("HGETALL"));
+            self.link.ask(&key, ask.arg(&key)).await.map_err(unreachable)
+        };
+        // Times first: a record that came meanwhile is not taken for one that was taken back.
+        let times = read(all("words").await?)?;
+        Records::read(read(all(SWITCHES).await?)?, read(all(ORDERS).await?)?, times, plan)
     }
 
-    /// Writes or removes records of a domain, by gate, and tells every process. What is said about it now.
+    /// Writes or takes back records of a domain, by gate. What is said about it now.
     async fn say<T: serde::Serialize>(
         &self,
         domain: &str,
-        what: &str,
+        kind: &str,
         records: Vec<(String, Option<T>)>,
     ) -> Result<Records, GatesError> {
-        let [key, words] = [what, "words"].map(|what| self.record_key(domain, what));
-        let mut say = redis::cmd("EVAL");
-        say.arg(SAY).arg(2).arg(&key).arg(&words).arg(RECORDS_LAST).arg(what).arg(self.clock());
+        let mut words = Texts::new();
         for (gate, record) in records {
-            say.arg(gate).arg(record.as_ref().map(written).transpose()?.unwrap_or_default());
+            let text = record.as_ref().map(written).transpose()?;
+            words.insert(format!("{kind} {gate}"), text.unwrap_or_default());
         }
-        self.link.ask(&key, &say).await.map_err(unreachable)?;
-        let hearing = self.hearing.lock().await;
+        let _hearing = self.hearing.lock().await;
         let known = self.known(domain)?;
-        let said = self.hear(domain, &known.plan, &known.said).await?;
+        let said = self.say_words(domain, &known.plan, &known.said, words).await;
+        // It may have been written although no answer came.
+        let said = said.inspect_err(|_| self.changed.notify_one())?;
         self.adopt(domain, said.clone())?;
-        drop(hearing);
-        self.tell_of(domain).await?;
         Ok(said)
-    }
-
-    /// Tells every process that something was said about a domain.
-    async fn tell_of(&self, domain: &str) -> Result<(), GatesError> {
-        let mut tell = redis::cmd("PUBLISH");
-        tell.arg(self.changes_channel()).arg(domain);
-        self.link.ask(&self.record_key(domain, "changes"), &tell).await.map_err(unreachable)?;
-        Ok(())
     }
 
     /// Reads again what operators have said about all domains. One that cannot be read does not hide the others.
@@ -131,34 +139,41 @@ impl Inner {
         all
     }
 
-    /// What operators have said about a domain, for one who has heard this much; under `hearing`. Whoever takes something back leaves
-    /// a word of that. So what was heard about a gate, and is not there without such a word, was lost by the server and is said
-    /// again, whatever else has been said or done since.
+    /// What operators have said about a domain, for one who has heard this much; under `hearing`. What the server has lost of that is
+    /// said again, whatever else has been said or done since.
     pub(super) async fn hear(&self, name: &str, plan: &Plan, heard: &Records) -> Result<Records, GatesError> {
-        let (Records { off, orders }, now) = (heard, self.clock());
-        let orders: Vec<&Order> = orders.values().filter(|order| order.until > now).collect();
-        if off.is_empty() && orders.is_empty() {
+        if heard.times.is_empty() {
             return self.said_of(name, plan).await;
         }
-        let keys = ["switches", "orders", "words", "changes"].map(|what| self.record_key(name, what));
-        let note = Note { who: "tidegate".into(), why: "the server had lost everything".into() };
-        let record = Change { at: now, what: "switches and orders said again".into(), note };
+        self.say_words(name, plan, heard, Texts::new()).await
+    }
+
+    /// Says what was heard about a domain, and then these words.
+    async fn say_words(
+        &self,
+        name: &str,
+        plan: &Plan,
+        heard: &Records,
+        words: Texts,
+    ) -> Result<Records, GatesError> {
+        let keys = [SWITCHES, ORDERS, "words", "changes"].map(|what| self.record_key(name, what));
+        let note = Note { who: "tidegate".into(), why: "the server had lost it".into() };
+        let record = Change { at: self.clock(), what: "switches and orders said again".into(), note };
         let mut say = redis::cmd("EVAL");
-        say.arg(SAY_AGAIN).arg(keys.len()).arg(&keys);
-        say.arg(RECORDS_LAST).arg(written(&record)?).arg(off.len());
-        for switch in off.values() {
-            say.arg(&switch.gate).arg(written(switch)?);
+        say.arg(SAY).arg(keys.len()).arg(&keys);
+        say.arg(RECORDS_LAST).arg(self.changes_channel()).arg(name).arg(written(&record)?).arg(CHANGES_KEPT);
+        for (word, at) in &heard.times {
+            say.arg(word).arg(heard.text(word)?).arg(at);
         }
-        for order in orders {
-            say.arg(&order.gate).arg(written(order)?);
+        for (word, text) in words {
+            say.arg(word).arg(text).arg("");
         }
         let answer = self.link.ask(&keys[0], &say).await.map_err(unreachable)?;
-        let (again, off, orders): (u32, Texts, Texts) = read(answer)?;
+        let (again, off, orders, times): (u32, Texts, Texts, Times) = read(answer)?;
         if again > 0 {
             tracing::warn!(domain = %name, "gates: the server has lost what operators have said; it is said again");
-            self.tell_of(name).await?;
         }
-        Records::read(off, orders, plan)
+        Records::read(off, orders, times, plan)
     }
 
     fn adopt(&self, name: &str, said: Records) -> Result<(), GatesError> {
@@ -325,11 +340,10 @@ impl GateOperations for RedisGates {
         refuse_under(said.orders.get(gate), key, order, at)?;
         if key.is_none() {
             // Before it is told to the partitions that are there: it goes with every call, also to those that are made meanwhile.
-            let over = said.orders.into_values().filter(|o| o.until <= at && o.gate != gate);
-            let mut orders: Vec<(String, Option<Order>)> = over.map(|o| (o.gate, None)).collect();
-            orders.push((gate.to_owned(), Order::of(gate, order, at, &note)));
+            // One that is over stays until the next one to its breaker: who takes it away could take a new one.
+            let word = (gate.to_owned(), Order::of(gate, order, at, &note));
             inner.record(domain, order_text(gate, key, order), note.clone()).await?;
-            inner.say(domain, "orders", orders).await?;
+            inner.say(domain, ORDERS, vec![word]).await?;
         }
         let lasts = match order {
             BreakerOrder::Reset => String::new(),
@@ -369,7 +383,7 @@ impl GateOperations for RedisGates {
             let switch = Switch { gate: gate.clone(), at, note: note.clone() };
             (gate, off.then_some(switch))
         });
-        Ok(inner.say(domain, "switches", switches.collect()).await?.off.into_values().collect())
+        Ok(inner.say(domain, SWITCHES, switches.collect()).await?.off.into_values().collect())
     }
 
     async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
@@ -387,15 +401,8 @@ impl GateOperations for RedisGates {
         Ok(Some(self.inner.known(domain)?.set().clone()))
     }
 
-    fn heard(&self, domain: &str) -> Said {
-        let known = self.inner.known(domain);
-        known.map_or_else(
-            |_| Said::default(),
-            |known| {
-                let Records { off, orders } = &known.said;
-                Said { off: off.values().cloned().collect(), orders: orders.values().cloned().collect() }
-            },
-        )
+    fn heard(&self, domain: &str) -> Arc<Said> {
+        self.inner.known(domain).map_or_else(|_| Arc::default(), |known| known.heard.clone())
     }
 
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {

@@ -1,5 +1,7 @@
 //! An operator's operations pass through; what changes permits and lines is noted.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use tidegate_core::gates::{BreakerOrder, GateSet, Holder, HolderView, Micros, ScopeView, WaiterView};
 
@@ -100,7 +102,7 @@ impl<B: Backend + 'static> GateOperations for Watched<B> {
         self.inner.backend.gates_of(domain).await
     }
 
-    fn heard(&self, domain: &str) -> Said {
+    fn heard(&self, domain: &str) -> Arc<Said> {
         self.inner.backend.heard(domain)
     }
 

@@ -214,7 +214,7 @@ impl GateOperations for Shaky {
     async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
         self.reached().await?.orders(domain).await
     }
-    fn heard(&self, domain: &str) -> Said {
+    fn heard(&self, domain: &str) -> Arc<Said> {
         self.server.gates.lock().unwrap().heard(domain)
     }
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {

@@ -1,6 +1,7 @@
 //! What gates are set to, in words.
 
 use tidegate::gates::GateSet;
+use tidegate_core::gates::Points;
 use tidegate_core::gates::config::{Breaker, Degraded, Gate, Kind, Part, Quota, Slots, Unit};
 use tidegate_core::why::grouped;
 
@@ -15,7 +16,7 @@ pub(super) fn table(set: &GateSet) -> Table {
         Column::text("WITHOUT BACKEND", 6).optional(1),
     ]);
     for gate in &set.gates {
-        table.row(vec![gate.name.clone(), key_of(gate), limit(gate), degraded(gate.degraded).into()]);
+        table.row(vec![gate.name.clone(), key_of(gate), limit(gate), alone(gate).into()]);
     }
     table
 }
@@ -36,7 +37,7 @@ fn limit(gate: &Gate) -> String {
     let mut text = match &gate.gate {
         Kind::Smooth(s) => {
             let rate = format!("{}{} per {}", number(s.rate), unit(s.unit), s.every);
-            format!("{rate}, {} at once", number(s.burst))
+            format!("{rate}, {}{} at once", number(s.burst), unit(s.unit))
         }
         Kind::Window(w) => format!("{}{} per {}", number(w.max), unit(w.unit), w.every),
         Kind::Reported(r) => {
@@ -61,12 +62,30 @@ fn number(n: i64) -> String {
     grouped(n.max(0).cast_unsigned())
 }
 
+/// What the gates of a set count for a key, if that is not told by what they have.
+pub(super) fn unit_of(set: &GateSet, gate: &str, key: &str) -> Unit {
+    let gate = set.gates.iter().find(|g| g.name == gate);
+    match gate.map(|g| g.overrides.get(key).unwrap_or(&g.gate)) {
+        Some(Kind::Smooth(s)) => s.unit,
+        Some(Kind::Window(w)) => w.unit,
+        _ => Unit::Calls,
+    }
+}
+
+/// So many of a unit, as gates count: costs in thousandths of a point.
+pub(super) fn counted(n: i64, unit: Unit) -> String {
+    match unit {
+        Unit::Calls => number(n),
+        Unit::Cost => points(Points(n.max(0)).as_f64()),
+    }
+}
+
 /// Whole points are grouped.
 fn points(n: f64) -> String {
     if n.fract() == 0.0 { number(n as i64) } else { n.to_string() }
 }
 
-fn unit(unit: Unit) -> &'static str {
+pub(super) fn unit(unit: Unit) -> &'static str {
     match unit {
         Unit::Calls => "",
         Unit::Cost => " points",
@@ -100,16 +119,24 @@ fn quota(q: &Quota) -> String {
     live.into_iter().chain(cost).collect::<Vec<_>>().join(", ")
 }
 
-fn degraded(degraded: Degraded) -> &'static str {
-    match degraded {
-        Degraded::Local => "its share",
-        Degraded::Open => "all",
-        Degraded::Closed => "none",
+/// What a process lets pass by itself while the backend is out of reach.
+fn alone(gate: &Gate) -> &'static str {
+    match (gate.degraded, &gate.gate) {
+        (Degraded::Open, _) => "all",
+        (Degraded::Closed, _) | (Degraded::Local, Kind::Lock(_)) => "none",
+        (Degraded::Local, Kind::Slots(s)) if s.limit == 1 => "none",
+        // With more processes than slots it is none, and how many there are is not known here.
+        (Degraded::Local, Kind::Slots(_)) => "its share, or none",
+        (Degraded::Local, Kind::Breaker(_)) => "by its own count",
+        (Degraded::Local, _) => "its share",
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::gates::Span;
+    use tidegate_core::gates::config::{Lock, Smooth, Window};
+
     use super::*;
 
     #[test]
@@ -118,5 +145,29 @@ mod tests {
             let b = Breaker { ratio: Some(ratio), ..Breaker::default() };
             assert!(breaker(&b).contains(&format!("after {text} % failures")), "{}", breaker(&b));
         }
+    }
+
+    #[test]
+    fn costs_are_told_in_points() {
+        let smooth = Smooth { rate: 10, every: Span::secs(60), burst: 50, unit: Unit::Cost };
+        let mut gate = Gate::new("cost", Kind::Smooth(smooth));
+        assert_eq!(limit(&gate), "10 points per 1 m, 50 points at once");
+        let calls = Window { max: 9, every: Span::secs(1), unit: Unit::Calls };
+        gate.overrides.insert("small".into(), Kind::Window(calls));
+        let set = GateSet::of(vec![gate]);
+        let told = |key: &str| counted(1_250_500, unit_of(&set, "cost", key));
+        assert_eq!((told("acme"), told("small")), ("1250.5".into(), "1,250,500".into()));
+        assert_eq!(counted(1_000_000, Unit::Cost), "1,000");
+    }
+
+    #[test]
+    fn what_nobody_has_without_the_backend_is_not_called_a_share() {
+        let told = |kind| alone(&Gate::new("it", kind));
+        assert_eq!((told(Kind::Lock(Lock::default())), told(Kind::Slots(Slots::of(1)))), ("none", "none"));
+        assert_eq!(told(Kind::Slots(Slots::of(2))), "its share, or none");
+        assert_eq!(told(Kind::Breaker(Breaker::default())), "by its own count");
+        assert_eq!(told(Kind::Quota(Quota::slots(3))), "its share");
+        let open = Gate { degraded: Degraded::Open, ..Gate::new("it", Kind::Lock(Lock::default())) };
+        assert_eq!(alone(&open), "all");
     }
 }

@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 use tidegate::gates::{
-    Backend, Change, DomainUsage, GateView, HolderView, Note, Order, ScopeView, Switch, WaiterView,
+    Backend, Change, DomainUsage, GateSet, GateView, HolderView, Note, Order, ScopeView, Switch, WaiterView,
 };
+use tidegate_core::gates::config::Unit;
 use tidegate_core::gates::{BreakerState, Micros};
 use tidegate_core::time::{Millis, Timestamp};
 use tidegate_core::why::grouped;
 
+use super::limits;
 use crate::error::Result;
 use crate::output::{Column, Output, Table, elapsed, short_when};
 
@@ -193,8 +195,8 @@ pub(super) async fn show(backend: &dyn Backend, domain: &str, most: usize, outpu
         "changes": changes.iter().map(change_json).collect::<Vec<_>>(),
     });
     output.answer(&value, || {
-        let mut text: Vec<String> = set.iter().map(|set| super::limits::table(set).render(output)).collect();
-        text.push(keys_table(&scopes, &off, output));
+        let mut text: Vec<String> = set.iter().map(|set| limits::table(set).render(output)).collect();
+        text.push(keys_table(set.as_ref(), &scopes, &off, output));
         let said = orders.iter().map(|order| ordered(order, now)).chain(switched_off(&off));
         text.extend(said.map(|said| output.style.yellow(&format!("{said}\n"))));
         if !holders.is_empty() {
@@ -213,7 +215,7 @@ pub(super) async fn show(backend: &dyn Backend, domain: &str, most: usize, outpu
     })
 }
 
-fn keys_table(scopes: &[ScopeView], off: &[Switch], output: &Output) -> String {
+fn keys_table(set: Option<&GateSet>, scopes: &[ScopeView], off: &[Switch], output: &Output) -> String {
     if scopes.is_empty() {
         return "Nothing was asked lately: no key has state.\n".into();
     }
@@ -227,10 +229,11 @@ fn keys_table(scopes: &[ScopeView], off: &[Switch], output: &Output) -> String {
     for scope in scopes {
         for (name, view) in &scope.gates {
             let is_off = off.iter().any(|s| s.gate == **name);
+            let unit = set.map_or(Unit::Calls, |set| limits::unit_of(set, name, &scope.key));
             table.row(vec![
                 if scope.key.is_empty() { super::ALL_KEYS.into() } else { scope.key.clone() },
                 name.to_string(),
-                if is_off { "off".into() } else { sentence(view) },
+                if is_off { "off".into() } else { sentence(view, unit) },
                 grouped(scope.live.into()),
                 grouped(scope.waiting.into()),
             ]);
@@ -239,13 +242,11 @@ fn keys_table(scopes: &[ScopeView], off: &[Switch], output: &Output) -> String {
     table.render(output)
 }
 
-fn sentence(view: &GateView) -> String {
+fn sentence(view: &GateView, unit: Unit) -> String {
+    let (counted, units) = (|n| limits::counted(n, unit), limits::unit(unit));
     match view {
-        GateView::Smooth { free } => format!("{} would pass", grouped((*free).max(0) as u64)),
-        GateView::Window { used, max } => {
-            let grouped = |n: i64| grouped(n.max(0).cast_unsigned());
-            format!("{} of {} used", grouped(*used), grouped(*max))
-        }
+        GateView::Smooth { free } => format!("{}{units} would pass", counted(*free)),
+        GateView::Window { used, max } => format!("{} of {}{units} used", counted(*used), counted(*max)),
         GateView::Reported { level, capacity, in_flight, foreign } => {
             let others = if foreign.0 > 0 { format!(", {foreign} used by others") } else { String::new() };
             format!("{level} of {capacity} left, {in_flight} in flight{others}")
@@ -335,4 +336,18 @@ fn waiter_json(w: &WaiterView) -> Value {
 
 fn change_json(change: &Change) -> Value {
     json!({ "at": text(change.at), "what": change.what, "by": change.note.who, "reason": change.note.why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_counts_costs_is_told_in_points() {
+        let (window, smooth) =
+            (GateView::Window { used: 250_000, max: 1_000_000 }, GateView::Smooth { free: 50_500 });
+        assert_eq!(sentence(&window, Unit::Cost), "250 of 1,000 points used");
+        assert_eq!(sentence(&smooth, Unit::Cost), "50.5 points would pass");
+        assert_eq!(sentence(&window, Unit::Calls), "250,000 of 1,000,000 used");
+    }
 }
