@@ -3,7 +3,8 @@
 -- server has lost it, and then no newer word. What changes is told to every process in the same step. KEYS: switches, orders, times
 -- of words, changes. ARGV: how long they last, the channel, what is said there, the record of what is said again, how many records
 -- are kept; then each word (`switches GATE`, `orders GATE`), its text (empty: taken back) and its time (empty: now). Returns how many
--- were said again, and then all switches, orders and times. A script of its own: it is needed when operators have said something.
+-- were said again, and then all switches, orders and times, of one moment: what is lost between two looks would seem taken back.
+-- A script of its own: it is needed when operators have said something.
 local clock, again, changed = redis.call('TIME'), 0, false
 for i = 6, #ARGV, 3 do
     local word, text, at = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])

@@ -248,9 +248,15 @@ async fn an_admission_is_one_round_trip_and_lost_functions_are_loaded_again() {
     let mut redis = raw(&server).await;
     let stats: String = redis::cmd("INFO").arg("commandstats").query_async(&mut redis).await.unwrap();
     assert!(stats.contains("cmdstat_fcall:calls=100,"), "{stats}");
-    for other in ["cmdstat_eval", "cmdstat_function", "cmdstat_hello"] {
+    for other in ["cmdstat_evalsha", "cmdstat_function", "cmdstat_hello"] {
         assert!(!stats.contains(other), "{stats}");
     }
+    let looks = stats.lines().find_map(|line| line.strip_prefix("cmdstat_eval:calls=")?.split(',').next());
+    let looks: u32 = looks.unwrap_or("0").parse().unwrap();
+    assert!(
+        looks <= 2,
+        "who begins to listen looks what operators have said, and not with every call: {stats}"
+    );
     server.command("FUNCTION FLUSH").unwrap();
     let held = permit(gates.admit(None, &call("d", 99)).await.unwrap());
     assert_eq!(
@@ -724,7 +730,7 @@ async fn what_was_said_by_one_that_died_before_it_heard_the_answer_is_heard_by_a
     let way = Proxy::to(server.port()).unwrap();
     let url = format!("redis://127.0.0.1:{}", way.port());
     let dies = at_a_breaker(&url).await;
-    way.set(Way::Slow(Duration::from_millis(200)));
+    way.set(Way::Slow(Duration::from_millis(500)));
     let saying = tokio::spawn(async move { dies.switch("d", Some("a"), true, note()).await });
     while server.command("HEXISTS tg:{d}!switches a").unwrap() != ":1" {
         tokio::task::yield_now().await;

@@ -407,7 +407,7 @@ mod tests {
         let server = tidegate_testbed::redis::Server::start(&[]).unwrap();
         let way = Proxy::to(server.port()).unwrap();
         let url = format!("redis://127.0.0.1:{}", way.port());
-        let link = Link::new(&url, 1, Duration::from_millis(100)).unwrap();
+        let link = Link::new(&url, 1, Duration::from_millis(300)).unwrap();
         let (turns, changed) = (Turns::default(), tokio::sync::Notify::new());
         let listen = async || {
             let listens = link.hear_once(0, "wakes", "changes", &turns, &changed);

@@ -91,15 +91,20 @@ impl Inner {
         self.run(Operation::Operate, domain, partition, now, &all).await
     }
 
-    /// What operators have said about a domain.
-    async fn said_of(&self, name: &str, plan: &Plan) -> Result<Records, GatesError> {
-        let all = async |what| {
-            let (key, mut ask) = (self.record_key(name, what), redis::cmd("HGETALL"));
-            self.link.ask(&key, ask.arg(&key)).await.map_err(unreachable)
-        };
-        // Times first: a record that came meanwhile is not taken for one that was taken back.
-        let times = read(all("words").await?)?;
-        Records::read(read(all(SWITCHES).await?)?, read(all(ORDERS).await?)?, times, plan)
+    /// The records of one kind that a domain has, by gate.
+    async fn texts_of(&self, name: &str, kind: &str) -> Result<Texts, GatesError> {
+        let (key, mut ask) = (self.record_key(name, kind), redis::cmd("HGETALL"));
+        read(self.link.ask(&key, ask.arg(&key)).await.map_err(unreachable)?)
+    }
+
+    async fn switches_of(&self, name: &str, plan: &Plan) -> Result<BTreeMap<String, Switch>, GatesError> {
+        let texts = self.texts_of(name, SWITCHES).await?;
+        Ok(Records::read(texts, Texts::new(), Times::new(), plan)?.off)
+    }
+
+    async fn orders_of(&self, name: &str, plan: &Plan) -> Result<BTreeMap<String, Order>, GatesError> {
+        let texts = self.texts_of(name, ORDERS).await?;
+        Ok(Records::read(Texts::new(), texts, Times::new(), plan)?.orders)
     }
 
     /// Writes or takes back records of a domain, by gate. What is said about it now.
@@ -142,9 +147,6 @@ impl Inner {
     /// What operators have said about a domain, for one who has heard this much; under `hearing`. What the server has lost of that is
     /// said again, whatever else has been said or done since.
     pub(super) async fn hear(&self, name: &str, plan: &Plan, heard: &Records) -> Result<Records, GatesError> {
-        if heard.times.is_empty() {
-            return self.said_of(name, plan).await;
-        }
         self.say_words(name, plan, heard, Texts::new()).await
     }
 
@@ -336,8 +338,8 @@ impl GateOperations for RedisGates {
         let id = id.ok_or_else(|| GatesError::UnknownGate { domain: domain.into(), gate: gate.into() })?;
         refuse_order(domain, gate, known.plan.compiled.is_breaker(gate), order)?;
         let at = now.unwrap_or_else(|| inner.clock());
-        let said = inner.said_of(domain, &known.plan).await?;
-        refuse_under(said.orders.get(gate), key, order, at)?;
+        let orders = inner.orders_of(domain, &known.plan).await?;
+        refuse_under(orders.get(gate), key, order, at)?;
         if key.is_none() {
             // Before it is told to the partitions that are there: it goes with every call, also to those that are made meanwhile.
             // One that is over stays until the next one to its breaker: who takes it away could take a new one.
@@ -388,12 +390,12 @@ impl GateOperations for RedisGates {
 
     async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {
         let known = self.inner.known(domain)?;
-        Ok(self.inner.said_of(domain, &known.plan).await?.off.into_values().collect())
+        Ok(self.inner.switches_of(domain, &known.plan).await?.into_values().collect())
     }
 
     async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {
         let (known, now) = (self.inner.known(domain)?, self.inner.clock());
-        let orders = self.inner.said_of(domain, &known.plan).await?.orders;
+        let orders = self.inner.orders_of(domain, &known.plan).await?;
         Ok(orders.into_values().filter(|order| order.until > now).collect())
     }
 
