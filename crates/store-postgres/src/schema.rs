@@ -208,8 +208,8 @@ async fn clear_away(client: &Client, options: &PgOptions) -> Vec<String> {
     let mut kept = vec![];
     for (name, sql) in LEFTOVERS {
         let sql = in_schema(sql, &options.schema);
-        // Whoever wants to read waits behind this.
-        let drop = format!("BEGIN; {SETTINGS}; SET LOCAL lock_timeout = '1s'; {sql}; COMMIT");
+        // While it waits, whoever wants to read or write waits behind it.
+        let drop = format!("BEGIN; {SETTINGS}; SET LOCAL lock_timeout = '100ms'; {sql}; COMMIT");
         if let Err(error) = client.batch_execute(&drop).await.or_store() {
             let _ = client.batch_execute("ROLLBACK").await;
             tracing::warn!(

@@ -99,21 +99,6 @@ async fn jobs_that_lie_far_apart_are_on_several_lists() {
     assert_eq!(long, [110, 10], "oldest first, whichever list they are on");
 }
 
-/// The rows of somebody else's clean-up.
-#[tokio::test]
-async fn a_job_that_was_deleted_by_hand_does_not_stop_the_deleting() {
-    let f = Fixture::new().await;
-    let user = f.user().await;
-    keeps(&f, 0).await;
-    complete_many(&f, 5, NOW.plus_ms(1)).await;
-    user.run("DELETE FROM tidegate.jobs WHERE seq = 2; DELETE FROM tidegate.done WHERE seq = 2").await;
-    f.store.prune(10, NOW.plus_ms(2)).await.unwrap();
-    assert_eq!((marks(&user).await, lists(&user).await), (Vec::<i64>::new(), Vec::<Vec<i64>>::new()));
-    complete_many(&f, 3, NOW.plus_ms(3)).await;
-    f.store.prune(10, NOW.plus_ms(4)).await.unwrap();
-    assert_eq!(marks(&user).await, Vec::<i64>::new());
-}
-
 #[tokio::test]
 async fn a_commit_leaves_one_list_which_gets_shorter_and_goes_with_its_last_job() {
     let f = Fixture::new().await;

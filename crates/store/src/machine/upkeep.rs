@@ -158,16 +158,7 @@ impl<R: Rows> Machine<R> {
     fn delete_finished(&mut self, jobs: &[(Seq, (QueueId, State))]) -> Result<()> {
         self.hint_rows(jobs.iter().map(|(seq, _)| *seq), Need::HeadAndState)?;
         self.hint_unlink(jobs.iter().map(|(seq, _)| *seq))?;
-        for (seq, finished) in jobs {
-            if self.rows.head(*seq)?.is_some() {
-                self.delete(*seq, Some(*finished), false)?;
-            } else {
-                // Somebody deleted rows behind our back. To refuse would stop everything, whenever this is tried again.
-                tracing::error!(job = seq.0, "A finished job is gone that was not deleted by Tidegate.");
-                self.rows.delete_job(*seq)?;
-            }
-        }
-        Ok(())
+        jobs.iter().try_for_each(|(seq, finished)| self.delete(*seq, Some(*finished), false))
     }
 
     /// Erases a tenant's schedules and jobs, looking at a bounded number of rows. Running jobs lose their lease.
