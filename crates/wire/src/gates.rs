@@ -172,7 +172,7 @@ pub struct RenewRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RenewReply {
     /// `{"renewed": {"expires_at"}}`, or `gone`: it was settled or has lapsed, stop.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    #[cfg_attr(feature = "openapi", schema(value_type = crate::Json))]
     pub renewal: Renewal,
     /// The gates' clock.
     pub now_us: Micros,
@@ -299,7 +299,7 @@ pub enum Act {
         #[serde(default)]
         key: Option<String>,
         /// `"reset"`, or `{"trip": {"lasts": microseconds}}`.
-        #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+        #[cfg_attr(feature = "openapi", schema(value_type = crate::Json))]
         order: BreakerOrder,
     },
     /// Switch a gate off or on.

@@ -41,6 +41,7 @@ pub struct Health {
     pub last_check: Time,
     /// Queues, workers and dead letters; for operators alone where the server asks for keys.
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Details))]
     pub details: Option<Details>,
 }
 
@@ -49,14 +50,19 @@ pub struct Health {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Details {
     /// Queues by name.
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub queues: BTreeMap<String, QueueHealth>,
     /// Workers by name, those lately lost included.
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub workers: BTreeMap<String, WorkerHealth>,
     /// Dead letters kept.
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub dlq_size: u64,
     /// How long the oldest ready job of all queues has waited.
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub oldest_ready_ms: Option<u64>,
     /// What is wrong, a sentence each.
+    #[cfg_attr(feature = "openapi", schema(required = false))]
     pub because: Vec<String>,
 }
 

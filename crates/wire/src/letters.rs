@@ -150,7 +150,7 @@ pub struct Causes {
 
 /// Letters that died of one cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = LetterCause))]
 pub struct Cause {
     /// Fingerprint; `null` for letters of an earlier version that the processor has not looked at.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "4f8d504e01ab9d43"))]

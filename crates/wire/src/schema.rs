@@ -377,7 +377,7 @@ pub struct KindSettings {
     pub failures: std::collections::BTreeMap<String, Category>,
     /// Alerts that watch it: a list of names, or a table of rules as in the alerts file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Json>)]
     pub alerts: Option<serde_json::Value>,
     /// When it runs by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]

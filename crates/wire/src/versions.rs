@@ -114,7 +114,7 @@ pub struct VersionReply {
     /// All but the document.
     pub info: VersionEntry,
     /// The whole registry from then on; `null` for a refused document.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     pub document: Option<Value>,
 }
 

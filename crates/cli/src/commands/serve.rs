@@ -108,20 +108,28 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
     let stop = watch::Sender::new(false);
     let mut stopped = stop.subscribe();
     let serving = server.run(async move { drop(stopped.wait_for(|s| *s).await) });
-    let mut serving = std::pin::pin!(serving);
     let announcing = announce(data.store.clone(), url, stop.clone());
-    let mut announcing = std::pin::pin!(announcing);
+    // Whichever of the two ends ends the other.
+    let serving = async {
+        serving.await;
+        stop.send_replace(true);
+    };
+    let mut running = std::pin::pin!(async { drop(tokio::join!(serving, announcing)) });
     let mut reloading = std::pin::pin!(reload::run(reload));
-    tokio::select! {
-        () = &mut serving => {}
-        () = &mut announcing => {}
-        () = &mut reloading => {}
-        () = signals.next() => output.note("Stopping: requests under way may finish. Again: now."),
-    }
+    let over = tokio::select! {
+        () = &mut running => true,
+        () = &mut reloading => false,
+        () = signals.next() => {
+            output.note("Stopping: requests under way may finish. Again: now.");
+            false
+        }
+    };
     stop.send_replace(true);
-    tokio::select! {
-        () = async { tokio::join!(serving, announcing); } => {}
-        () = signals.next() => output.note("Stopped now; requests under way were cut off."),
+    if !over {
+        tokio::select! {
+            () = running => {}
+            () = signals.next() => output.note("Stopped now; requests under way were cut off."),
+        }
     }
     if let Some(gates) = gates {
         gates.backend.flush().await;
@@ -254,6 +262,7 @@ async fn announce(store: Arc<dyn Store>, url: String, stop: watch::Sender<bool>)
             Err(error) => tracing::debug!(code = %error.code, "presence was not kept: {error}"),
         }
     }
+    stop.send_replace(true);
     // A store that does not answer must not hold up the end: the record expires.
     let _ = tokio::time::timeout(FAREWELL, presence::withdraw(&*store, &name)).await;
 }

@@ -100,7 +100,9 @@ fn a_shell_script_handles_jobs_behind_a_server_and_can_be_cancelled_and_drained(
     assert!(ended.success(), "a drained worker ends by itself");
     let seen = server.run(&place, &["workers", "ls", "--json"]).ok().json();
     assert_eq!(seen["workers"].as_array().unwrap().len(), 1, "{seen:#}");
-    assert_eq!(server.stop(), 0);
+    let name = seen["workers"][0]["name"].as_str().unwrap();
+    server.run(&place, &["workers", "drain", name]).ok();
+    assert_eq!(server.ends(), 0, "a drained server ends by itself, in order");
 }
 
 #[test]

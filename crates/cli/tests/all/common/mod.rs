@@ -321,8 +321,13 @@ impl Serving {
     }
 
     /// Asks it to stop and says how it ended.
-    pub(crate) fn stop(mut self) -> i32 {
+    pub(crate) fn stop(self) -> i32 {
         rustix::process::kill_process(self.pid(), rustix::process::Signal::TERM).unwrap();
+        self.ends()
+    }
+
+    /// Waits until it has ended. With which code it did.
+    pub(crate) fn ends(mut self) -> i32 {
         self.child.wait().unwrap().code().unwrap_or(-1)
     }
 }

@@ -23,6 +23,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+mod described;
 pub(crate) mod faulty;
 
 /// Longer than anything in these tests takes; a wait that ends by it has failed.
@@ -284,13 +285,20 @@ impl Client {
     }
 
     pub(crate) async fn try_send(&mut self, ask: Ask) -> hyper::Result<Reply> {
+        let (method, path) = (ask.method.clone(), ask.path.clone());
         let answer = async {
             let (parts, body) = self.open(ask).await?.into_parts();
             let body = body.collect().await?.to_bytes();
-            let json = serde_json::from_slice(&body).unwrap_or(Value::Null);
-            Ok(Reply { status: parts.status, headers: parts.headers, body, json })
+            let json = serde_json::from_slice(&body).unwrap_or_default();
+            hyper::Result::Ok(Reply { status: parts.status, headers: parts.headers, body, json })
         };
-        tokio::time::timeout(PATIENCE, answer).await.expect("an answer in time")
+        let reply = tokio::time::timeout(PATIENCE, answer).await.expect("an answer in time")?;
+        let content_type = reply.headers.get(CONTENT_TYPE).map_or("", |t| t.to_str().unwrap());
+        // A number that serde_json has no type for comes as nothing.
+        if !reply.json.is_null() {
+            described::check(&method, &path, reply.status, content_type, &reply.json);
+        }
+        Ok(reply)
     }
 
     pub(crate) async fn send(&mut self, ask: Ask) -> Reply {
