@@ -360,3 +360,46 @@ impl Model {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use tidegate_core::gates::config::Breaker;
+    use tidegate_core::gates::{Gate, Kind};
+
+    use super::*;
+    use crate::operations::Order;
+
+    #[test]
+    fn of_two_who_listen_at_the_same_time_the_one_who_hears_what_is_older_is_not_the_last() {
+        let breaker = Gate::new("health", Kind::Breaker(Breaker::default()));
+        let domain = Domain::new("d", GateSet::of(vec![breaker]));
+        let now = 1_700_000_000 * SECOND;
+        let seat = Seat { rank: 0, processes: 1 };
+        let model = domain.model_or_new(now, 0, seat, &Turns::default(), Arc::default).unwrap();
+        let note = Note { who: "ada".into(), why: "their outage".into() };
+        let order = Order { gate: "health".into(), until: now + 600 * SECOND, at: now, note };
+        let newer = Arc::new(Said { off: Vec::new(), orders: vec![order] });
+        let ((hears, heard), (knows, known)) = (channel(), channel());
+        std::thread::scope(|both| {
+            let domain = &domain;
+            both.spawn(move || {
+                let older = || {
+                    hears.send(()).unwrap();
+                    // The other one is not let in before this has been taken over.
+                    let _ = known.recv_timeout(Duration::from_millis(300));
+                    Arc::default()
+                };
+                domain.listen(now, older).unwrap();
+            });
+            heard.recv().unwrap();
+            domain.listen(now, || newer.clone()).unwrap();
+            let _ = knows.send(());
+        });
+        let call = Call::new(Arc::new(Target::new("d").unwrap()), Holder::number(1));
+        let reply = model.admit(now, &call).unwrap();
+        assert!(matches!(reply, Some(Admission::Wait(_))), "{reply:?}");
+    }
+}
