@@ -7,9 +7,10 @@ use std::time::Duration;
 use redis_support::{call, connected, hear, note, raw};
 use tidegate_core::gates::config::{Breaker, Slots};
 use tidegate_core::gates::{
-    Admission, BreakerOrder, Call, Gate, GateSet, Holder, Kind, Part, SECOND, Target,
+    Admission, BreakerOrder, Call, End, Failure, Gate, GateSet, Holder, Kind, Micros, Outcome, Part, SECOND,
+    Target,
 };
-use tidegate_gates::{GateOperations, Gates, RedisGates, RedisOptions, Switch};
+use tidegate_gates::{GateOperations, Gates, GatesError, RedisGates, RedisOptions, Switch};
 use tidegate_testbed::proxy::{Proxy, Way};
 use tidegate_testbed::redis::{Cluster, Server};
 
@@ -263,22 +264,38 @@ async fn a_server_that_comes_back_older_does_not_bring_back_what_was_taken_back_
     assert_eq!((gates.heard("d").off.len(), gates.heard("d").orders.len()), (0, 0));
 }
 
-/// Calls until the breaker is closed, or open for less than ten minutes.
-async fn passes_or_waits_less(gates: &RedisGates, domain: &str) {
-    let mut last = None;
+/// How long a call has to wait; none if it passes.
+async fn waits(gates: &RedisGates, domain: &str) -> Result<Option<Micros>, GatesError> {
+    let target = Target::new(domain).and_then(|t| t.with(Part::Account, "one")).expect("a target");
+    match gates.admit(None, &Call::new(target.into(), Holder::number(1))).await? {
+        Admission::Wait(wait) => Ok(Some(wait.retry_at - gates.clock())),
+        _ => Ok(None),
+    }
+}
+
+/// Calls until the breaker is closed, or open for this long at most.
+async fn waits_at_most(gates: &RedisGates, domain: &str, most: Option<Micros>) {
+    let mut last = Ok(None);
     let soon = async {
-        for n in 1_000.. {
-            let target = Target::new(domain).and_then(|t| t.with(Part::Account, "one")).expect("a target");
-            last = gates.admit(None, &Call::new(target.into(), Holder::number(n))).await.ok();
-            match &last {
-                Some(Admission::Admitted(_)) => return,
-                Some(Admission::Wait(wait)) if wait.retry_at - gates.clock() < 600 * SECOND => return,
-                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+        loop {
+            last = waits(gates, domain).await;
+            if last.as_ref().is_ok_and(|waits| *waits <= most) {
+                return;
             }
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     let soon = tokio::time::timeout(Duration::from_secs(10), soon).await;
     assert!(soon.is_ok(), "{domain} stays shut: {last:?}");
+}
+
+/// A breaker that has counted something is not at rest.
+async fn fails_once(gates: &RedisGates, domain: &str) {
+    let target = Target::new(domain).and_then(|t| t.with(Part::Account, "one")).expect("a target");
+    let reply = gates.admit(None, &Call::new(target.into(), Holder::number(2))).await.expect("it answers");
+    let Admission::Admitted(held) = reply else { panic!("{reply:?}") };
+    let failed = Outcome::of(End::Failed(Failure::Server));
+    gates.settle(None, &held.permit, &failed).await.expect("it answers");
 }
 
 /// Domains of which one is a single partition and one has one per account.
@@ -287,8 +304,9 @@ async fn both_kinds(gates: &RedisGates) -> [&'static str; 2] {
     gates.configure("d", GateSet::of(vec![breaker()])).await.expect("it answers");
     gates.configure("split", GateSet::of(vec![breaker().per(&[Part::Account])])).await.expect("it answers");
     for domain in ["d", "split"] {
-        passes_or_waits_less(gates, domain).await;
+        fails_once(gates, domain).await;
         gates.order_breaker(None, domain, ("health", None), LONG, note()).await.expect("it answers");
+        assert!(waits(gates, domain).await.expect("it answers") > Some(3_600 * SECOND));
     }
     ["d", "split"]
 }
@@ -297,7 +315,8 @@ const LONG: BreakerOrder = BreakerOrder::Trip { lasts: 24 * 3_600 * SECOND };
 
 #[tokio::test]
 async fn partitions_that_come_back_older_do_not_keep_an_order_that_was_taken_back_or_made_shorter() {
-    for newer in [BreakerOrder::Reset, BreakerOrder::Trip { lasts: 60 * SECOND }] {
+    let minute = 60 * SECOND;
+    for (newer, most) in [(BreakerOrder::Reset, None), (BreakerOrder::Trip { lasts: minute }, Some(minute))] {
         let server = Server::start(&[]).unwrap();
         let gates = with_a_breaker(&server).await;
         let domains = both_kinds(&gates).await;
@@ -307,7 +326,7 @@ async fn partitions_that_come_back_older_do_not_keep_an_order_that_was_taken_bac
         }
         comes_back_with(&server, &tripped).await;
         for domain in domains {
-            passes_or_waits_less(&gates, domain).await;
+            waits_at_most(&gates, domain, most).await;
         }
     }
 }
@@ -330,7 +349,7 @@ async fn a_server_that_has_the_word_of_a_reset_and_not_its_partitions_does_not_k
     }
     comes_back_with(&server, &between).await;
     for domain in domains {
-        passes_or_waits_less(&gates, domain).await;
+        waits_at_most(&gates, domain, None).await;
     }
 }
 
