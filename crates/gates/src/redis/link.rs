@@ -455,7 +455,7 @@ mod tests {
             // Nor is a connection waited for that is not made.
             assert!(link.subscribed(0, "wakes", "changes").await.is_err());
         };
-        tokio::time::timeout(Duration::from_secs(60), proceeds).await.expect("it is given up");
+        tokio::time::timeout(Duration::from_mins(1), proceeds).await.expect("it is given up");
     }
 
     #[tokio::test]
