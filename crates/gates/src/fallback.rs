@@ -204,7 +204,7 @@ impl<B: Gates + GateOperations> Inner<B> {
         for domain in self.all() {
             if !away {
                 domain.returned(now, mono);
-            } else if let Err(e) = domain.left(now, self.backend.heard(&domain.name)) {
+            } else if let Err(e) = domain.left(now, || self.backend.heard(&domain.name)) {
                 tracing::error!(domain = %domain.name, error = %e, "gates: what operators have said is not known here");
             }
         }
@@ -217,7 +217,7 @@ impl<B: Gates + GateOperations> Inner<B> {
         }
         let _turning = lock(&self.turning);
         let (seat, mono) = (lock(&self.census).seat(), self.mono());
-        let model = domain.model_or_new(now, mono, seat, &self.turns, self.backend.heard(&domain.name))?;
+        let model = domain.model_or_new(now, mono, seat, &self.turns, || self.backend.heard(&domain.name))?;
         if !self.is_away() {
             // All domains have been told so before this one had a model.
             domain.returned(now, mono);
@@ -225,18 +225,19 @@ impl<B: Gates + GateOperations> Inner<B> {
         Ok(model)
     }
 
-    /// What the backend has heard of operators, although it is away: another process has told it, or it is slow and not gone. The
-    /// domain's model goes by that from now on.
+    /// What the backend has heard of operators, although it is away: its answers come too late for calls, or it was out of reach on
+    /// some ways only. The domain's model goes by that from now on.
     fn listen(&self, now: Micros, domain: &Domain) -> Result<Arc<Said>, GatesError> {
-        let heard = self.backend.heard(&domain.name);
-        if !domain.listen(now, heard.clone())? {
-            // The backend has left just now, and this domain was not told yet.
-            let _turning = lock(&self.turning);
-            if self.is_away() {
-                domain.left(now, heard.clone())?;
-            }
+        let hear = || self.backend.heard(&domain.name);
+        if let Some(heard) = domain.listen(now, hear)? {
+            return Ok(heard);
         }
-        Ok(heard)
+        // The backend has left just now, and this domain was not told yet.
+        let _turning = lock(&self.turning);
+        if self.is_away() {
+            domain.left(now, hear)?;
+        }
+        Ok(hear())
     }
 
     fn read_health(&self) -> Health {

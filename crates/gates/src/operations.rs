@@ -61,6 +61,13 @@ pub struct Said {
     pub orders: Vec<Order>,
 }
 
+impl Said {
+    /// The switch of a gate that is off.
+    pub(crate) fn switch_of(&self, gate: &str) -> Option<&Switch> {
+        self.off.iter().find(|switch| switch.gate == gate)
+    }
+}
+
 /// One change that an operator made; the newest are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {

@@ -15,6 +15,7 @@
 //! Every process configures its domains itself, alike. Gates are found in state by scope, name and kind: new settings take
 //! effect at once, what is held and learned stays; a gate that is new counts the calls that are admitted from then on.
 
+mod due;
 mod link;
 mod marker;
 mod node;
@@ -39,6 +40,7 @@ use tidegate_core::gates::{
     PERMIT_LEASE, Permit, Points, Renewal, SECOND, Settled, Target,
 };
 
+use self::due::Due;
 use self::link::{Asked, Link, unreachable};
 use self::plan::Plan;
 use self::scripts::Operation;
@@ -47,7 +49,7 @@ use crate::{Gates, GatesError, Turn, Turns};
 
 /// How often an operation is tried where every try found a new connection.
 const ATTEMPTS: usize = 8;
-/// When to read again what operators have said, if it could not be read.
+/// When to read again what operators have said, or to carry it out, if that failed.
 const SAID_AGAIN: Duration = Duration::from_secs(1);
 
 /// How to reach the server.
@@ -91,8 +93,10 @@ struct Inner {
     epoch: AtomicI64,
     /// Held from reading what operators have said until that is known: what was read earlier must not come later.
     hearing: tokio::sync::Mutex<()>,
-    /// Told when operators have said something, or may have, or the server may have lost it.
-    changed: tokio::sync::Notify,
+    /// Domains about which operators have said something, or may have, or the server may have lost it; none: all of them.
+    unread: Due<Option<Box<str>>>,
+    /// Breakers, by domain, whose order was said again and is to be carried out again.
+    ordered: Due<(Box<str>, String)>,
 }
 
 /// A domain, as this process knows it. Replaced when something changes.
@@ -218,7 +222,8 @@ impl RedisGates {
             started: Instant::now(),
             epoch: AtomicI64::new(0),
             hearing: tokio::sync::Mutex::default(),
-            changed: tokio::sync::Notify::new(),
+            unread: Due::default(),
+            ordered: Due::default(),
         });
         inner.check_servers().await?;
         inner.set_clock("").await?;
@@ -226,14 +231,24 @@ impl RedisGates {
         let hearing = inner.clone();
         tasks.spawn(async move {
             let channel = hearing.changes_channel();
-            hearing.link.hear(&hearing.channel, &channel, &hearing.turns, &hearing.changed).await;
+            hearing.link.hear(&hearing.channel, &channel, &hearing.turns, &hearing.unread).await;
         });
         let reading = inner.clone();
         tasks.spawn(async move {
             loop {
-                reading.changed.notified().await;
-                while let Err(e) = reading.read_switches().await {
+                let unread = reading.unread.take().await;
+                if let Err(e) = reading.read_words(unread).await {
                     tracing::warn!(error = %e, "gates: what operators have said could not be read");
+                    tokio::time::sleep(SAID_AGAIN).await;
+                }
+            }
+        });
+        let ordering = inner.clone();
+        tasks.spawn(async move {
+            loop {
+                let ordered = ordering.ordered.take().await;
+                if let Err(e) = ordering.carry_out_again(ordered).await {
+                    tracing::warn!(error = %e, "gates: an order to breakers could not be carried out again");
                     tokio::time::sleep(SAID_AGAIN).await;
                 }
             }

@@ -295,6 +295,35 @@ async fn a_gate_that_is_closed_without_the_backend_can_be_switched_off_there() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_switch_that_was_made_in_an_outage_gives_way_to_what_is_heard_of_its_gate_later() {
+    let lock = Gate::new("lock", Kind::Lock(Lock::default()));
+    let fleet = fleet(1, GateSet::of(vec![lock, window(1)])).await;
+    let (one, note) = (&fleet.members[0], || Note { who: "ada".into(), why: "their outage".into() });
+    let elsewhere = fleet.server.gates.lock().unwrap().clone();
+    fleet.server.is(Mood::Down);
+    for gate in ["window", "lock"] {
+        assert!(one.switch("d", Some(gate), true, note()).await.is_err(), "the backend was not told");
+    }
+    for n in 0..3 {
+        passes(one.admit(None, &call(n)).await.unwrap());
+    }
+    // Of the other gate nothing newer is heard.
+    elsewhere.switch("d", Some("window"), true, note()).await.unwrap();
+    passes(one.admit(None, &call(3)).await.unwrap());
+    elsewhere.switch("d", Some("window"), false, note()).await.unwrap();
+    assert!(one.switch("d", Some("window"), false, note()).await.is_err());
+    elsewhere.switch("d", Some("window"), true, note()).await.unwrap();
+    for n in 4..6 {
+        passes(one.admit(None, &call(n)).await.unwrap());
+    }
+    let off = one.switches("d").await.unwrap();
+    assert_eq!(off.iter().map(|s| s.gate.as_str()).collect::<Vec<_>>(), ["lock", "window"]);
+    // And said here again, it is the newest.
+    assert!(one.switch("d", Some("lock"), false, note()).await.is_err());
+    assert_eq!(because(one.admit(None, &call(9)).await.unwrap()), Because::BackendAway);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_switch_that_was_made_in_an_outage_holds_when_another_backend_is_found() {
     let fleet = fleet(1, GateSet::of(vec![window(1)])).await;
     let one = &fleet.members[0];

@@ -2,29 +2,23 @@
 
 #[path = "support/orders.rs"]
 mod orders;
+mod redis_support;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use redis_support::{SERVER, call, connected, hear, note, raw, target};
 use tidegate_core::gates::config::{Breaker, Lock, Quota, Slots, Smooth, Window};
 use tidegate_core::gates::{
-    Admission, BreakerOrder, Call, End, Gate, GateSet, Holder, Kind, LeaseEnd, Outcome, Part, Permit,
-    Renewal, SECOND, Span, Target, Unit,
+    Admission, End, Gate, GateSet, Holder, Kind, LeaseEnd, Outcome, Part, Permit, Renewal, Span, Unit,
 };
 use tidegate_gates::history::{self, History};
-use tidegate_gates::{GateOperations, Gates, InProcess, Note, RedisGates, RedisOptions, Switch, admitted};
+use tidegate_gates::{GateOperations, Gates, InProcess, RedisGates, RedisOptions, admitted};
 use tidegate_testbed::proxy::{Proxy, Way};
 use tidegate_testbed::redis::{Cluster, Server};
 
-static SERVER: LazyLock<Server> = LazyLock::new(|| Server::start(&[]).expect("a Redis server starts"));
-
 fn count(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
-}
-
-async fn connected(prefix: &str) -> RedisGates {
-    let options = RedisOptions { prefix: prefix.into(), ..RedisOptions::default() };
-    RedisGates::connect(&SERVER.url(), options).await.expect("the server answers")
 }
 
 async fn agree(redis: &RedisGates, history: &History) -> Result<(), String> {
@@ -165,23 +159,11 @@ async fn a_waiter_is_woken_after_the_channel_was_lost() {
     let _ = permit(reply.unwrap().unwrap());
 }
 
-fn target(domain: &str) -> Arc<Target> {
-    Arc::new(Target::new(domain).expect("a name"))
-}
-
-fn call(domain: &str, n: u64) -> Call {
-    Call::new(target(domain), Holder::number(n))
-}
-
 fn permit(reply: Admission) -> Permit {
     match reply {
         Admission::Admitted(a) => a.permit,
         other => panic!("{other:?}"),
     }
-}
-
-fn note() -> Note {
-    Note { who: "ana".into(), why: "test".into() }
 }
 
 fn slots(limit: u32) -> GateSet {
@@ -196,11 +178,6 @@ fn mixed() -> GateSet {
         Gate::new("quota", Kind::Quota(Quota::slots(5))).per(&[Part::Tenant]),
         Gate::new("breaker", Kind::Breaker(Breaker::default())),
     ])
-}
-
-async fn raw(server: &Server) -> redis::aio::MultiplexedConnection {
-    let client = redis::Client::open(server.url()).expect("an address");
-    client.get_multiplexed_async_connection().await.expect("the server answers")
 }
 
 #[tokio::test]
@@ -268,16 +245,6 @@ async fn an_admission_is_one_round_trip_and_lost_functions_are_loaded_again() {
     assert_eq!(settled.state, LeaseEnd::Released);
     let again = gates.settle(None, &held, &Outcome::of(End::Ok)).await.unwrap();
     assert_eq!(again.state, LeaseEnd::Gone);
-}
-
-/// Returns when so many processes hear the channels of this prefix.
-async fn hear(server: &Server, prefix: &str, processes: i64) {
-    let mut redis = raw(server).await;
-    let mut ask = redis::cmd("PUBSUB");
-    ask.arg("NUMSUB").arg(format!("{prefix}:changes"));
-    while ask.query_async::<(String, i64)>(&mut redis).await.expect("Redis answers").1 < processes {
-        tokio::task::yield_now().await;
-    }
 }
 
 async fn both_hear(prefix: &str) {
@@ -405,376 +372,6 @@ async fn a_server_that_comes_back_empty_gives_no_second_burst_and_old_permits_ar
     let Admission::Wait(wait) = reply else { panic!("{reply:?}") };
     assert!(wait.retry_at - gates.clock() > 500_000_000, "a whole window must pass first: {wait:?}");
     assert_eq!(gates.settle(None, &held, &Outcome::of(End::Ok)).await.unwrap().state, LeaseEnd::Gone);
-}
-
-#[tokio::test]
-async fn what_operators_have_said_is_said_again_to_a_server_that_comes_back_empty() {
-    let mut server = Server::start(&[]).unwrap();
-    let gates = RedisGates::connect(&server.url(), RedisOptions::default()).await.unwrap();
-    let breaker = Gate::new("health", Kind::Breaker(Breaker::default())).per(&[Part::Account]);
-    gates
-        .configure("d", GateSet::of(vec![Gate::new("slots", Kind::Slots(Slots::of(1))), breaker]))
-        .await
-        .unwrap();
-    let trip = BreakerOrder::Trip { lasts: 600 * SECOND };
-    gates.order_breaker(None, "d", ("health", None), trip, note()).await.unwrap();
-    gates.switch("d", Some("slots"), true, note()).await.unwrap();
-    server.stop().unwrap();
-    server.resume().unwrap();
-    let said_again = async {
-        loop {
-            let known = (gates.switches("d").await, gates.orders("d").await);
-            if matches!(&known, (Ok(off), Ok(orders)) if off.len() == 1 && orders.len() == 1) {
-                return known;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    let (off, orders) =
-        tokio::time::timeout(Duration::from_secs(30), said_again).await.expect("it is said again");
-    assert_eq!((&off.unwrap()[0].note, &orders.unwrap()[0].note), (&note(), &note()));
-    // Who hears of it later knows it, too; and what is taken back stays so.
-    let other = RedisGates::connect(&server.url(), RedisOptions::default()).await.unwrap();
-    other.configure("d", gates.gates_of("d").await.unwrap().unwrap()).await.unwrap();
-    assert_eq!(other.heard("d").off.len(), 1);
-    gates.switch("d", Some("slots"), false, note()).await.unwrap();
-    assert!(gates.switches("d").await.unwrap().is_empty());
-}
-
-#[tokio::test]
-async fn what_was_said_again_by_halves_is_said_in_full_and_a_newer_word_stays() {
-    let server = Server::start(&[]).unwrap();
-    let gates = RedisGates::connect(&server.url(), RedisOptions::default()).await.unwrap();
-    let breaker = |name| Gate::new(name, Kind::Breaker(Breaker::default())).per(&[Part::Account]);
-    let slots = Gate::new("slots", Kind::Slots(Slots::of(1)));
-    gates.configure("d", GateSet::of(vec![slots, breaker("health"), breaker("pulse")])).await.unwrap();
-    let trip = BreakerOrder::Trip { lasts: 600 * SECOND };
-    for gate in ["health", "pulse"] {
-        gates.order_breaker(None, "d", (gate, None), trip, note()).await.unwrap();
-    }
-    gates.switch("d", Some("slots"), true, note()).await.unwrap();
-    let mut redis = raw(&server).await;
-    let text = async |redis: &mut redis::aio::MultiplexedConnection, what: &str, gate: &str| {
-        let key = format!("tg:{{d}}!{what}");
-        redis::cmd("HGET").arg(key).arg(gate).query_async::<String>(redis).await.unwrap()
-    };
-    let switch = text(&mut redis, "switches", "slots").await;
-    let newer = text(&mut redis, "orders", "pulse").await.replace("\"test\"", "\"newer\"");
-    let time: i64 = text(&mut redis, "words", "orders pulse").await.parse().unwrap();
-    // The server has lost everything; whoever had begun to say it again has died, and one word is newer. Nobody hears of a part.
-    let mut left = redis::pipe();
-    left.atomic().cmd("FLUSHALL").cmd("HSET").arg("tg:{d}!switches").arg("slots").arg(switch);
-    left.cmd("HSET").arg("tg:{d}!orders").arg("pulse").arg(newer);
-    left.cmd("HSET").arg("tg:{d}!words").arg("orders pulse").arg(time + 1);
-    left.cmd("PUBLISH").arg("tg:changes").arg("d");
-    let _: redis::Value = left.query_async(&mut redis).await.unwrap();
-    let said_again = async {
-        while gates.orders("d").await.unwrap().len() < 2 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(10), said_again).await.expect("it is said again");
-    let orders = gates.orders("d").await.unwrap();
-    let why: Vec<&str> = orders.iter().map(|order| order.note.why.as_str()).collect();
-    assert_eq!((why, gates.switches("d").await.unwrap().len()), (vec!["test", "newer"], 1));
-    let changes = gates.changes("d").await.unwrap();
-    assert_eq!(
-        changes.iter().map(|c| c.what.as_str()).collect::<Vec<_>>(),
-        ["switches and orders said again"]
-    );
-    for what in ["switches", "orders", "changes"] {
-        let ttl: i64 =
-            redis::cmd("TTL").arg(format!("tg:{{d}}!{what}")).query_async(&mut redis).await.unwrap();
-        assert!(ttl > 3_600, "{what} lasts {ttl} s");
-    }
-    // What is taken back by another one is not said again.
-    let other = RedisGates::connect(&server.url(), RedisOptions::default()).await.unwrap();
-    other.configure("d", gates.gates_of("d").await.unwrap().unwrap()).await.unwrap();
-    other.order_breaker(None, "d", ("health", None), BreakerOrder::Reset, note()).await.unwrap();
-    let heard = async {
-        while gates.heard("d").orders.len() > 1 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(10), heard).await.expect("it is heard of");
-    assert_eq!(gates.orders("d").await.unwrap().len(), 1);
-}
-
-/// One who has heard that `a` is off, and another one who comes to the server after it has lost everything.
-async fn after_a_loss(server: &Server) -> [RedisGates; 2] {
-    let set = || GateSet::of(["a", "b"].map(|name| Gate::new(name, Kind::Slots(Slots::of(1)))).into());
-    let one = RedisGates::connect(&server.url(), RedisOptions::default()).await.expect("it answers");
-    one.configure("d", set()).await.expect("it answers");
-    one.switch("d", Some("a"), true, note()).await.expect("it answers");
-    hear(server, "tg", 1).await;
-    server.command("FLUSHALL").expect("it answers");
-    let two = RedisGates::connect(&server.url(), RedisOptions::default()).await.expect("it answers");
-    two.configure("d", set()).await.expect("it answers");
-    [one, two]
-}
-
-fn off(switches: &[Switch]) -> Vec<&str> {
-    switches.iter().map(|switch| switch.gate.as_str()).collect()
-}
-
-/// Waits until a process has heard that these gates are off, and those alone.
-async fn hears(gates: &RedisGates, expected: &[&str]) {
-    let heard = async {
-        while off(&gates.heard("d").off) != expected {
-            tokio::task::yield_now().await;
-        }
-    };
-    let heard = tokio::time::timeout(Duration::from_secs(10), heard).await;
-    assert!(heard.is_ok(), "{:?} instead of {expected:?}", gates.heard("d").off);
-}
-
-#[tokio::test]
-async fn what_operators_do_to_an_emptied_server_does_not_hide_what_it_has_lost() {
-    let server = Server::start(&[]).unwrap();
-    let [one, two] = after_a_loss(&server).await;
-    // It is heard of when there already is a record of something else.
-    let mut cleared = redis::pipe();
-    cleared.atomic().cmd("FLUSHALL").cmd("RPUSH").arg("tg:{d}!changes").arg("a record");
-    cleared.cmd("PUBLISH").arg("tg:changes").arg("d");
-    let _: redis::Value = cleared.query_async(&mut raw(&server).await).await.unwrap();
-    let said_again = async {
-        while two.switches("d").await.unwrap().is_empty() {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(10), said_again).await.expect("it is said again");
-    server.command("FLUSHALL").unwrap();
-    two.clear("d", false, note()).await.unwrap();
-    two.switch("d", Some("b"), true, note()).await.unwrap();
-    for gates in [&one, &two] {
-        hears(gates, &["a", "b"]).await;
-    }
-    assert_eq!(off(&two.switches("d").await.unwrap()), ["a", "b"]);
-    // The one who has heard it says something else himself.
-    server.command("FLUSHALL").unwrap();
-    assert_eq!(off(&one.switch("d", Some("b"), false, note()).await.unwrap()), ["a"]);
-    hears(&two, &["a"]).await;
-}
-
-#[tokio::test]
-async fn what_is_taken_back_from_an_emptied_server_is_not_said_again() {
-    let server = Server::start(&[]).unwrap();
-    let [one, two] = after_a_loss(&server).await;
-    two.switch("d", Some("a"), false, note()).await.unwrap();
-    hears(&one, &[]).await;
-    assert!(two.switches("d").await.unwrap().is_empty());
-    // And can be said anew.
-    two.switch("d", Some("a"), true, note()).await.unwrap();
-    hears(&one, &["a"]).await;
-    server.command("FLUSHALL").unwrap();
-    one.switch("d", Some("b"), true, note()).await.unwrap();
-    assert_eq!(off(&two.switches("d").await.unwrap()), ["a", "b"]);
-}
-
-#[tokio::test]
-async fn new_settings_do_not_forget_what_an_emptied_server_has_lost() {
-    let server = Server::start(&[]).unwrap();
-    let [one, two] = after_a_loss(&server).await;
-    server.command("FLUSHALL").unwrap();
-    one.configure("d", two.gates_of("d").await.unwrap().unwrap()).await.unwrap();
-    assert_eq!(off(&one.heard("d").off), ["a"]);
-    assert_eq!(off(&two.switches("d").await.unwrap()), ["a"]);
-}
-
-/// The keys of what operators have said about `d`.
-const SAID: [&str; 4] = ["tg:{d}!switches", "tg:{d}!orders", "tg:{d}!words", "tg:{d}!changes"];
-
-/// What a server has of it.
-async fn snapshot(server: &Server) -> Vec<Option<Vec<u8>>> {
-    let mut redis = raw(server).await;
-    let mut all = Vec::new();
-    for key in SAID {
-        all.push(redis::cmd("DUMP").arg(key).query_async(&mut redis).await.expect("it answers"));
-    }
-    all
-}
-
-/// It comes back with what it had then. Connections of commands break, those that listen do not.
-async fn comes_back_with(server: &Server, snapshot: &[Option<Vec<u8>>]) {
-    let mut back = redis::pipe();
-    back.atomic().cmd("DEL").arg(&SAID);
-    for (key, dump) in SAID.iter().zip(snapshot) {
-        if let Some(dump) = dump {
-            back.cmd("RESTORE").arg(key).arg(0).arg(dump);
-        }
-    }
-    back.cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal");
-    let _: redis::Value = back.query_async(&mut raw(server).await).await.expect("it answers");
-}
-
-/// Calls until the server has these gates switched off, and so many breakers open by order.
-async fn said_again(gates: &RedisGates, switched: &[&str], ordered: usize) {
-    let mut seen = (Vec::new(), 0);
-    let again = async {
-        loop {
-            let _ = gates.admit(None, &call("d", 1)).await;
-            let (switches, orders) = (gates.switches("d").await, gates.orders("d").await);
-            if let (Ok(switches), Ok(orders)) = (switches, orders) {
-                seen = (switches, orders.len());
-            }
-            if off(&seen.0) == switched && seen.1 == ordered {
-                return;
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    let again = tokio::time::timeout(Duration::from_secs(10), again).await;
-    assert!(again.is_ok(), "{:?} and {} orders instead of {switched:?} and {ordered}", off(&seen.0), seen.1);
-}
-
-async fn at_a_breaker(url: &str) -> RedisGates {
-    let gates = RedisGates::connect(url, RedisOptions::default()).await.expect("it answers");
-    let mut set = GateSet::of(["a", "b"].map(|name| Gate::new(name, Kind::Slots(Slots::of(9)))).into());
-    set.gates.push(Gate::new("health", Kind::Breaker(Breaker::default())));
-    gates.configure("d", set).await.expect("it answers");
-    gates
-}
-
-async fn with_a_breaker(server: &Server) -> RedisGates {
-    let gates = at_a_breaker(&server.url()).await;
-    hear(server, "tg", 1).await;
-    gates
-}
-
-const TRIP: BreakerOrder = BreakerOrder::Trip { lasts: 600 * SECOND };
-
-#[tokio::test]
-async fn a_server_that_comes_back_older_does_not_bring_back_what_was_taken_back_since() {
-    let server = Server::start(&[]).unwrap();
-    let gates = with_a_breaker(&server).await;
-    let order = async |order| gates.order_breaker(None, "d", ("health", None), order, note()).await.unwrap();
-    gates.switch("d", Some("a"), true, note()).await.unwrap();
-    order(TRIP).await;
-    let said = snapshot(&server).await;
-    gates.switch("d", Some("a"), false, note()).await.unwrap();
-    order(BreakerOrder::Reset).await;
-    comes_back_with(&server, &said).await;
-    said_again(&gates, &[], 0).await;
-    assert_eq!((gates.heard("d").off.len(), gates.heard("d").orders.len()), (0, 0));
-}
-
-#[tokio::test]
-async fn a_server_that_comes_back_older_hears_what_was_said_since() {
-    let server = Server::start(&[]).unwrap();
-    let gates = with_a_breaker(&server).await;
-    let order = async |order| gates.order_breaker(None, "d", ("health", None), order, note()).await.unwrap();
-    for off in [true, false] {
-        gates.switch("d", Some("a"), off, note()).await.unwrap();
-        order(if off { TRIP } else { BreakerOrder::Reset }).await;
-    }
-    let taken_back = snapshot(&server).await;
-    gates.switch("d", Some("a"), true, note()).await.unwrap();
-    order(TRIP).await;
-    comes_back_with(&server, &taken_back).await;
-    said_again(&gates, &["a"], 1).await;
-    assert_eq!((off(&gates.heard("d").off), gates.heard("d").orders.len()), (vec!["a"], 1));
-}
-
-#[tokio::test]
-async fn a_running_server_that_is_emptied_hears_again_what_operators_have_said() {
-    let server = Server::start(&[]).unwrap();
-    let gates = with_a_breaker(&server).await;
-    gates.switch("d", Some("a"), true, note()).await.unwrap();
-    gates.order_breaker(None, "d", ("health", None), TRIP, note()).await.unwrap();
-    server.command("FLUSHALL").unwrap();
-    said_again(&gates, &["a"], 1).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_server_of_a_cluster_that_is_emptied_hears_again_what_operators_have_said() {
-    let cluster = Cluster::start(3, 0).unwrap();
-    let gates = at_a_breaker(&cluster.url()).await;
-    gates.switch("d", Some("a"), true, note()).await.unwrap();
-    // Wherever its records are: those who listen do so at another server, or their connection stays.
-    for server in &cluster.masters {
-        server.command("FLUSHALL").unwrap();
-        said_again(&gates, &["a"], 0).await;
-    }
-    // And those who listen hear at every server what is said at one.
-    let other = at_a_breaker(&cluster.url()).await;
-    other.switch("d", Some("b"), true, note()).await.unwrap();
-    hears(&gates, &["a", "b"]).await;
-}
-
-#[tokio::test]
-async fn orders_to_two_breakers_at_the_same_time_both_stand() {
-    let (one, two) = (connected("both").await, connected("both").await);
-    for gates in [&one, &two] {
-        let breakers = ["health", "pulse"].map(|name| Gate::new(name, Kind::Breaker(Breaker::default())));
-        gates.configure("d", GateSet::of(breakers.into())).await.unwrap();
-    }
-    for _ in 0..20 {
-        // Both were tripped before, and that is over.
-        for gate in ["health", "pulse"] {
-            let moment = BreakerOrder::Trip { lasts: 1 };
-            one.order_breaker(None, "d", (gate, None), moment, note()).await.unwrap();
-        }
-        let (first, second) = tokio::join!(
-            one.order_breaker(None, "d", ("health", None), TRIP, note()),
-            two.order_breaker(None, "d", ("pulse", None), TRIP, note()),
-        );
-        first.and(second).unwrap();
-        assert_eq!(one.orders("d").await.unwrap().len(), 2);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_said_by_one_that_died_before_it_heard_the_answer_is_heard_by_all() {
-    let server = Server::start(&[]).unwrap();
-    let listens = with_a_breaker(&server).await;
-    let way = Proxy::to(server.port()).unwrap();
-    let url = format!("redis://127.0.0.1:{}", way.port());
-    let dies = at_a_breaker(&url).await;
-    way.set(Way::Slow(Duration::from_millis(500)));
-    let saying = tokio::spawn(async move { dies.switch("d", Some("a"), true, note()).await });
-    while server.command("HEXISTS tg:{d}!switches a").unwrap() != ":1" {
-        tokio::task::yield_now().await;
-    }
-    saying.abort();
-    assert!(saying.await.unwrap_err().is_cancelled());
-    hears(&listens, &["a"]).await;
-}
-
-#[tokio::test]
-async fn who_only_looks_writes_nothing() {
-    let server = Server::start(&[]).unwrap();
-    let gates = with_a_breaker(&server).await;
-    gates.switch("d", Some("a"), true, note()).await.unwrap();
-    server.command("CONFIG SET maxmemory 1").unwrap();
-    assert!(gates.switch("d", Some("b"), true, note()).await.is_err(), "it takes nothing");
-    gates.configure("d", gates.gates_of("d").await.unwrap().unwrap()).await.unwrap();
-    assert_eq!(off(&gates.heard("d").off), ["a"]);
-}
-
-#[tokio::test]
-async fn what_a_version_without_words_says_and_takes_back_holds() {
-    let server = Server::start(&[]).unwrap();
-    let gates = with_a_breaker(&server).await;
-    gates.switch("d", Some("a"), true, note()).await.unwrap();
-    gates.switch("d", Some("b"), true, note()).await.unwrap();
-    gates.switch("d", Some("b"), false, note()).await.unwrap();
-    let mut redis = raw(&server).await;
-    let key = "tg:{d}!switches";
-    let text: String = redis::cmd("HGET").arg(key).arg("a").query_async(&mut redis).await.unwrap();
-    let mut old = redis::pipe();
-    old.cmd("HDEL").arg(key).arg("a").cmd("PUBLISH").arg("tg:changes").arg("d");
-    let _: redis::Value = old.query_async(&mut redis).await.unwrap();
-    hears(&gates, &[]).await;
-    let mut old = redis::pipe();
-    old.cmd("HSET")
-        .arg(key)
-        .arg("b")
-        .arg(text.replace("\"a\"", "\"b\""))
-        .cmd("PUBLISH")
-        .arg("tg:changes")
-        .arg("d");
-    let _: redis::Value = old.query_async(&mut redis).await.unwrap();
-    hears(&gates, &["b"]).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! What a process knows of one domain: its gates, what it holds and where, what it owes to the backend, and its own model
 //! while there is one.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -55,12 +55,21 @@ struct Books {
     owed: VecDeque<(Permit, Outcome)>,
     /// Admissions whose answer never came: the backend may hold a lease that nobody knows of. True: the call is over.
     doubtful: HashMap<Holder, (Call, bool)>,
-    /// What operators have said here while the backend was away: gates that are off, or on again. It has heard nothing of that.
-    switched: BTreeMap<String, Option<Switch>>,
+    /// What operators have said here while the backend was away, by gate: it may have heard nothing of that.
+    switched: BTreeMap<String, Switched>,
     /// What the backend had heard when the model was last made to go by it; none while the backend decides, and after new settings.
     told: Option<Arc<Said>>,
     /// Size of `held` after it was last swept.
     swept: usize,
+}
+
+/// A word about a gate that was said here.
+#[derive(Debug)]
+struct Switched {
+    /// None: the gate is on again.
+    now: Option<Switch>,
+    /// What the backend had heard of the gate then. What it hears after that is newer than this word.
+    before: Option<Switch>,
 }
 
 #[derive(Debug)]
@@ -123,7 +132,7 @@ impl Domain {
         mono: Micros,
         seat: Seat,
         turns: &Turns,
-        heard: Arc<Said>,
+        hear: impl FnOnce() -> Arc<Said>,
     ) -> Result<Arc<Model>, GatesError> {
         let mut books = self.books();
         if let Some(there) = &books.model {
@@ -138,6 +147,7 @@ impl Domain {
             }
         }
         gates.configure_at(now, &self.name, share.set.clone())?;
+        let heard = hear();
         gates.take_over(&self.name, books.said(&heard), now)?;
         books.told = Some(heard);
         let share = Mutex::new(Arc::new(share));
@@ -152,26 +162,31 @@ impl Domain {
     }
 
     /// The backend is away (again): the model stays, without fresh credit, and goes by what operators have said since.
-    pub(super) fn left(&self, now: Micros, heard: Arc<Said>) -> Result<(), GatesError> {
+    pub(super) fn left(&self, now: Micros, hear: impl FnOnce() -> Arc<Said>) -> Result<(), GatesError> {
         if let Some(model) = &self.books().model {
             model.returned.store(Micros::MAX, Ordering::Release);
         }
-        self.listen(now, heard).map(drop)
+        self.listen(now, hear).map(drop)
     }
 
-    /// Makes the model go by what the backend has heard. False if the model was not told that the backend is away.
-    pub(super) fn listen(&self, now: Micros, heard: Arc<Said>) -> Result<bool, GatesError> {
+    /// Makes the model go by what the backend has heard, and says what that is; none if the model was not told that the backend is away.
+    /// The backend is asked under the lock of the books: of two who listen, the one who comes last hears what is newest.
+    pub(super) fn listen(
+        &self,
+        now: Micros,
+        hear: impl FnOnce() -> Arc<Said>,
+    ) -> Result<Option<Arc<Said>>, GatesError> {
         let mut books = self.books();
-        let Some(model) = &books.model else { return Ok(true) };
+        let heard = hear();
+        let Some(model) = &books.model else { return Ok(Some(heard)) };
         if model.returned.load(Ordering::Acquire) != Micros::MAX {
-            return Ok(false);
+            return Ok(None);
         }
-        if books.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &heard) || *told == heard) {
-            return Ok(true);
+        if books.told.as_ref().is_none_or(|told| !Arc::ptr_eq(told, &heard) && *told != heard) {
+            model.gates.take_over(&self.name, books.said(&heard), now)?;
+            books.told = Some(heard.clone());
         }
-        model.gates.take_over(&self.name, books.said(&heard), now)?;
-        books.told = Some(heard);
-        Ok(true)
+        Ok(Some(heard))
     }
 
     /// The backend is back: what operators say is said to it.
@@ -188,23 +203,22 @@ impl Domain {
 
     /// Notes what an operator has said about one gate or all of them while the backend is away: also where the model has no such gate,
     /// or is not there yet.
-    pub(super) fn switched(&self, now: Micros, gate: Option<&str>, off: bool, note: &Note) {
+    pub(super) fn switched(&self, at: Micros, gate: Option<&str>, off: bool, note: &Note, heard: &Said) {
         let mut books = self.books();
         for name in self.set.gates.iter().map(|g| &g.name).filter(|name| gate.is_none_or(|g| g == **name)) {
-            let switch = Switch { gate: name.clone(), at: now, note: note.clone() };
-            books.switched.insert(name.clone(), off.then_some(switch));
+            let now = off.then(|| Switch { gate: name.clone(), at, note: note.clone() });
+            books.switched.insert(name.clone(), Switched { now, before: heard.switch_of(name).cloned() });
         }
     }
 
-    /// What operators have said: what the backend has heard, and what was said here since it is away.
+    /// What operators have said: what the backend has heard, and what was said here since it is away and it has not heard otherwise.
     pub(super) fn said(&self, heard: &Said) -> Said {
         self.books().said(heard)
     }
 
     /// Whether they have switched a gate off.
     pub(super) fn is_off(&self, gate: &str, heard: &Said) -> bool {
-        let here = self.books().switched.get(gate).map(Option::is_some);
-        here.unwrap_or_else(|| heard.off.iter().any(|switch| switch.gate == *gate))
+        self.books().switch_of(gate, heard).is_some()
     }
 
     /// Ends the model if nothing that it admitted counts any more. Whether there still is one.
@@ -303,11 +317,20 @@ impl Domain {
 }
 
 impl Books {
+    /// The switch of a gate that is off.
+    fn switch_of<'a>(&'a self, gate: &str, heard: &'a Said) -> Option<&'a Switch> {
+        let heard = heard.switch_of(gate);
+        match self.switched.get(gate) {
+            Some(here) if here.before.as_ref() == heard => here.now.as_ref(),
+            _ => heard,
+        }
+    }
+
     fn said(&self, heard: &Said) -> Said {
-        let mut said = heard.clone();
-        said.off.retain(|switch| !self.switched.contains_key(&switch.gate));
-        said.off.extend(self.switched.values().flatten().cloned());
-        said
+        let gates: BTreeSet<&String> =
+            heard.off.iter().map(|switch| &switch.gate).chain(self.switched.keys()).collect();
+        let off = gates.into_iter().filter_map(|gate| self.switch_of(gate, heard)).cloned().collect();
+        Said { off, orders: heard.orders.clone() }
     }
 }
 
@@ -335,5 +358,48 @@ impl Model {
             Admission::Refused(Refused { because: Never::CostAboveCapacity { .. }, .. }) => None,
             other => Some(other),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use tidegate_core::gates::config::Breaker;
+    use tidegate_core::gates::{Gate, Kind};
+
+    use super::*;
+    use crate::operations::Order;
+
+    #[test]
+    fn of_two_who_listen_at_the_same_time_the_one_who_hears_what_is_older_is_not_the_last() {
+        let breaker = Gate::new("health", Kind::Breaker(Breaker::default()));
+        let domain = Domain::new("d", GateSet::of(vec![breaker]));
+        let now = 1_700_000_000 * SECOND;
+        let seat = Seat { rank: 0, processes: 1 };
+        let model = domain.model_or_new(now, 0, seat, &Turns::default(), Arc::default).unwrap();
+        let note = Note { who: "ada".into(), why: "their outage".into() };
+        let order = Order { gate: "health".into(), until: now + 600 * SECOND, at: now, note };
+        let newer = Arc::new(Said { off: Vec::new(), orders: vec![order] });
+        let ((hears, heard), (knows, known)) = (channel(), channel());
+        std::thread::scope(|both| {
+            let domain = &domain;
+            both.spawn(move || {
+                let older = || {
+                    hears.send(()).unwrap();
+                    // The other one is not let in before this has been taken over.
+                    let _ = known.recv_timeout(Duration::from_millis(300));
+                    Arc::default()
+                };
+                domain.listen(now, older).unwrap();
+            });
+            heard.recv().unwrap();
+            domain.listen(now, || newer.clone()).unwrap();
+            let _ = knows.send(());
+        });
+        let call = Call::new(Arc::new(Target::new("d").unwrap()), Holder::number(1));
+        let reply = model.admit(now, &call).unwrap();
+        assert!(matches!(reply, Some(Admission::Wait(_))), "{reply:?}");
     }
 }

@@ -33,7 +33,7 @@ impl<B: Gates + GateOperations> Inner<B> {
             let _turning = lock(&self.turning);
             let known = self.known(domain)?;
             if self.is_away() {
-                known.switched(self.backend.clock(), gate, off, note);
+                known.switched(self.backend.clock(), gate, off, note, &self.backend.heard(domain));
             }
             known.model()
         };
@@ -142,9 +142,7 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
         if self.inner.alone(domain)?.is_none() {
             return self.inner.ask_throughout(self.inner.backend.switches(domain)).await;
         }
-        let mut off = self.inner.known(domain)?.said(&self.inner.backend.heard(domain)).off;
-        off.sort_unstable_by(|a, b| a.gate.cmp(&b.gate));
-        Ok(off)
+        Ok(self.inner.known(domain)?.said(&self.inner.backend.heard(domain)).off)
     }
 
     async fn orders(&self, domain: &str) -> Result<Vec<Order>, GatesError> {

@@ -12,12 +12,14 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use futures_core::Stream as _;
+use redis::aio::{PubSubSink, PubSubStream};
 use redis::{
     Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo as _, RedisError,
     ServerErrorKind, Value,
 };
 use tidegate_core::gates::Holder;
 
+use super::due::Due;
 use super::node::{Node, Parcel};
 use super::plan::Plan;
 use super::scripts::{LIBRARY, Operation};
@@ -28,6 +30,10 @@ use crate::{GatesError, Turns};
 const HEAR_AGAIN: Duration = Duration::from_millis(500);
 /// After how many times the patience of silence it is looked whether wake-ups would come at all.
 const SILENCE: u32 = 5;
+/// Answers until one listens: the connection, two for its encryption, the user and the subscription. The patience is for each of them.
+const STEPS: u32 = 5;
+/// After how many failures in a row to listen this is said aloud.
+const DEAF: u32 = 5;
 /// How long to wait before asking a cluster again that is busy moving slots or choosing a server.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// Most servers of a cluster.
@@ -282,32 +288,45 @@ impl Link {
         }
     }
 
-    /// Hears wake-ups on this channel, and calls `changed` when an operator has changed something or may have, for as long
-    /// as it runs.
+    /// Hears wake-ups on this channel, and adds to `unread` the domain of which an operator has said something, or all domains where
+    /// that may have been missed, for as long as it runs.
     pub(super) async fn hear(
         &self,
         wakes: &str,
         changes: &str,
         turns: &Turns,
-        changed: &tokio::sync::Notify,
+        unread: &Due<Option<Box<str>>>,
     ) {
+        let mut failed = 0;
         for nth in 0.. {
-            if let Err(e) = self.hear_once(nth, wakes, changes, turns, changed).await {
-                tracing::debug!(error = %e, "gates: wake-ups are not heard, timers go on");
+            let error = match self.subscribed(nth, wakes, changes).await {
+                Ok(way) => {
+                    failed = 0;
+                    self.listen(way, changes, turns, unread).await.err()
+                }
+                Err(e) => {
+                    failed += 1;
+                    Some(e)
+                }
+            };
+            match error {
+                Some(error) if failed == DEAF => {
+                    tracing::warn!(%error, "gates: neither wake-ups nor what operators say is heard, timers go on");
+                }
+                Some(error) => tracing::debug!(%error, "gates: wake-ups are not heard, timers go on"),
+                None => {}
             }
             tokio::time::sleep(HEAR_AGAIN).await;
         }
     }
 
     /// On any server: what is said at one is heard at all of a cluster.
-    async fn hear_once(
+    async fn subscribed(
         &self,
         nth: usize,
         wakes: &str,
         changes: &str,
-        turns: &Turns,
-        changed: &tokio::sync::Notify,
-    ) -> Result<(), RedisError> {
+    ) -> Result<(PubSubSink, PubSubStream), RedisError> {
         let owners = self.owners();
         let client: &Client = &owners[nth % owners.len()].client;
         let subscribed = async {
@@ -315,9 +334,19 @@ impl Link {
             heard.subscribe(&[wakes, changes][..]).await?;
             Ok(heard.split())
         };
-        let (mut says, hears) = within(self.patience, subscribed).await?;
-        changed.notify_one();
+        within(self.patience * STEPS, subscribed).await
+    }
+
+    /// Until the way breaks.
+    async fn listen(
+        &self,
+        (mut says, hears): (PubSubSink, PubSubStream),
+        changes: &str,
+        turns: &Turns,
+        unread: &Due<Option<Box<str>>>,
+    ) -> Result<(), RedisError> {
         // Whatever was said before this was not heard.
+        unread.add(None);
         turns.wake_all();
         let mut messages = pin!(hears);
         loop {
@@ -328,11 +357,11 @@ impl Link {
                 continue;
             };
             let Some(message) = message else { return Ok(()) };
+            let names = std::str::from_utf8(message.get_payload_bytes()).unwrap_or_default();
             if message.get_channel_name() == changes {
-                changed.notify_one();
+                unread.add(Some(names.into()));
                 continue;
             }
-            let names = std::str::from_utf8(message.get_payload_bytes()).unwrap_or_default();
             let holders: Vec<Holder> = names.split(' ').filter_map(|name| Holder::new(name).ok()).collect();
             turns.wake(&holders);
         }
@@ -407,23 +436,36 @@ mod tests {
         let server = tidegate_testbed::redis::Server::start(&[]).unwrap();
         let way = Proxy::to(server.port()).unwrap();
         let url = format!("redis://127.0.0.1:{}", way.port());
-        let link = Link::new(&url, 1, Duration::from_millis(300)).unwrap();
-        let (turns, changed) = (Turns::default(), tokio::sync::Notify::new());
-        let listen = async || {
-            let listens = link.hear_once(0, "wakes", "changes", &turns, &changed);
-            tokio::time::timeout(Duration::from_secs(10), listens).await.expect("it is given up")
+        let link = Link::new(&url, 1, Duration::from_millis(500)).unwrap();
+        let (turns, unread) = (Turns::default(), Due::default());
+        let connected = link.subscribed(0, "wakes", "changes").await.unwrap();
+        server.command("CONFIG RESETSTAT").unwrap();
+        let asked_in_silence = async {
+            while !server.answer("INFO commandstats").unwrap().contains("cmdstat_ping") {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
         };
-        let blocks = async {
-            changed.notified().await;
-            // Silence alone is no reason.
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            way.set(Way::Blocked);
+        let proceeds = async {
+            let mut listens = pin!(link.listen(connected, "changes", &turns, &unread));
+            tokio::select! {
+                given_up = &mut listens => panic!("silence alone is no reason: {given_up:?}"),
+                () = asked_in_silence => way.set(Way::Blocked),
+            }
+            assert!(listens.await.is_err());
+            // Nor is a connection waited for that is not made.
+            assert!(link.subscribed(0, "wakes", "changes").await.is_err());
         };
-        let began = Instant::now();
-        let (given_up, ()) = tokio::join!(listen(), blocks);
-        assert!(given_up.is_err() && began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
-        // Nor is a connection waited for that is not made.
-        assert!(listen().await.is_err());
+        tokio::time::timeout(Duration::from_mins(1), proceeds).await.expect("it is given up");
+    }
+
+    #[tokio::test]
+    async fn who_listens_is_patient_with_every_answer_and_not_with_all_together() {
+        let server = tidegate_testbed::redis::Server::start(&[]).unwrap();
+        let way = Proxy::to(server.port()).unwrap();
+        way.set(Way::Slow(Duration::from_millis(900)));
+        let url = format!("redis://127.0.0.1:{}", way.port());
+        let link = Link::new(&url, 1, Duration::from_secs(1)).unwrap();
+        link.subscribed(0, "wakes", "changes").await.unwrap();
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Inner {
             let lost = if checked == made { lost.max(current.lost) } else { lost };
             if (1..made).contains(&checked) || (checked <= made && current.lost != lost) {
                 // With the state, the server may have lost what operators have said; a new connection may lead to another server.
-                self.changed.notify_one();
+                self.unread.add(Some(domain.name.clone()));
             }
             if checked > made || current.lost == lost {
                 // Who looked on newer connections knows better.

@@ -1,7 +1,7 @@
 //! An operator's operations on gates in Redis. Switches and the record of changes are shared by all processes.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
 
 use async_trait::async_trait;
 use redis::{FromRedisValue, Value};
@@ -27,6 +27,8 @@ const SAY: &str = include_str!("../../lua/say.lua");
 /// The kinds of words of operators, as their keys end.
 const SWITCHES: &str = "switches";
 const ORDERS: &str = "orders";
+/// The key of the times of both.
+const TIMES: &str = "times";
 /// Memory of one key, lease and place: estimates from the sizes of the strings and their entries, not measured.
 const BYTES: (u64, u64, u64) = (400, 500, 650);
 
@@ -70,7 +72,19 @@ impl Records {
         };
         Ok(text.transpose()?.unwrap_or_default())
     }
+
+    /// Whether a word stops or lets pass anything now: it was not taken back, and is not over.
+    fn stands(&self, word: &str, now: Micros) -> bool {
+        match word.split_once(' ') {
+            Some((SWITCHES, gate)) => self.off.contains_key(gate),
+            Some((_, gate)) => self.orders.get(gate).is_some_and(|order| order.until > now),
+            None => false,
+        }
+    }
 }
+
+/// What is said: a word, its text (empty: taken back), and when (none: now).
+type Word = (String, String, Option<Micros>);
 
 fn written<T: serde::Serialize>(value: &T) -> Result<String, GatesError> {
     serde_json::to_string(value).map_err(|e| GatesError::Corrupt(e.to_string()))
@@ -114,31 +128,42 @@ impl Inner {
         kind: &str,
         records: Vec<(String, Option<T>)>,
     ) -> Result<Records, GatesError> {
-        let mut words = Texts::new();
+        let mut words = Vec::new();
         for (gate, record) in records {
             let text = record.as_ref().map(written).transpose()?;
-            words.insert(format!("{kind} {gate}"), text.unwrap_or_default());
+            words.push((format!("{kind} {gate}"), text.unwrap_or_default(), None));
         }
         let _hearing = self.hearing.lock().await;
         let known = self.known(domain)?;
         let said = self.say_words(domain, &known.plan, &known.said, words).await;
         // It may have been written although no answer came.
-        let said = said.inspect_err(|_| self.changed.notify_one())?;
+        let said = said.inspect_err(|_| self.unread.add(Some(domain.into())))?;
         self.adopt(domain, said.clone())?;
         Ok(said)
     }
 
-    /// Reads again what operators have said about all domains. One that cannot be read does not hide the others.
-    pub(super) async fn read_switches(&self) -> Result<(), GatesError> {
-        let names: Vec<Box<str>> =
-            self.domains.read().unwrap_or_else(std::sync::PoisonError::into_inner).keys().cloned().collect();
-        let mut all = Ok(());
-        for name in names {
+    fn names(&self) -> Vec<Box<str>> {
+        self.domains.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// Reads again what operators have said about these domains. One that cannot be read does not hide the others.
+    pub(super) async fn read_words(&self, mut unread: BTreeSet<Option<Box<str>>>) -> Result<(), GatesError> {
+        if unread.remove(&None) {
+            // A domain whose first words are just being read is one of them.
             let _hearing = self.hearing.lock().await;
-            let domain = self.known(&name)?;
+            unread.extend(self.names().into_iter().map(Some));
+        }
+        let mut all = Ok(());
+        for name in unread.into_iter().flatten() {
+            let _hearing = self.hearing.lock().await;
+            // What is told is told to all, also of domains that are not known here.
+            let Ok(domain) = self.known(&name) else { continue };
             match self.hear(&name, &domain.plan, &domain.said).await {
                 Ok(said) => self.adopt(&name, said)?,
-                Err(e) => all = Err(e),
+                Err(e) => {
+                    self.unread.add(Some(name));
+                    all = Err(e);
+                }
             }
         }
         all
@@ -147,7 +172,7 @@ impl Inner {
     /// What operators have said about a domain, for one who has heard this much; under `hearing`. What the server has lost of that is
     /// said again, whatever else has been said or done since.
     pub(super) async fn hear(&self, name: &str, plan: &Plan, heard: &Records) -> Result<Records, GatesError> {
-        self.say_words(name, plan, heard, Texts::new()).await
+        self.say_words(name, plan, heard, Vec::new()).await
     }
 
     /// Says what was heard about a domain, and then these words.
@@ -156,23 +181,27 @@ impl Inner {
         name: &str,
         plan: &Plan,
         heard: &Records,
-        words: Texts,
+        words: Vec<Word>,
     ) -> Result<Records, GatesError> {
-        let keys = [SWITCHES, ORDERS, "words", "changes"].map(|what| self.record_key(name, what));
+        let now = self.clock();
+        let keys = [SWITCHES, ORDERS, TIMES, "changes"].map(|what| self.record_key(name, what));
         let note = Note { who: "tidegate".into(), why: "the server had lost it".into() };
-        let record = Change { at: self.clock(), what: "switches and orders said again".into(), note };
+        let record = Change { at: now, what: "switches and orders said again".into(), note };
         let mut say = redis::cmd("EVAL");
         say.arg(SAY).arg(keys.len()).arg(&keys);
         say.arg(RECORDS_LAST).arg(self.changes_channel()).arg(name).arg(written(&record)?).arg(CHANGES_KEPT);
         for (word, at) in &heard.times {
-            say.arg(word).arg(heard.text(word)?).arg(at);
+            say.arg(word).arg(heard.text(word)?).arg(at).arg(flag(heard.stands(word, now)));
         }
-        for (word, text) in words {
-            say.arg(word).arg(text).arg("");
+        for (word, text, at) in words {
+            say.arg(word).arg(text).arg(at.map(|at| at.to_string()).unwrap_or_default()).arg("");
         }
         let answer = self.link.ask(&keys[0], &say).await.map_err(unreachable)?;
-        let (again, off, orders, times): (u32, Texts, Texts, Times) = read(answer)?;
-        if again > 0 {
+        let (again, off, orders, times): (Vec<String>, Texts, Texts, Times) = read(answer)?;
+        for gate in again.iter().filter_map(|word| word.strip_prefix(ORDERS)?.strip_prefix(' ')) {
+            self.ordered.add((name.into(), gate.into()));
+        }
+        if again.iter().any(|word| heard.stands(word, now)) {
             tracing::warn!(domain = %name, "gates: the server has lost what operators have said; it is said again");
         }
         Records::read(off, orders, times, plan)
@@ -182,6 +211,79 @@ impl Inner {
         let changed =
             |known: &Domain| (known.said != said).then(|| known.with(&known.plan, said, known.lost));
         self.change(name, changed).map(drop)
+    }
+
+    /// Tells all partitions of an order to a breaker, or to one key of it. How many have changed.
+    async fn tell_partitions(
+        &self,
+        domain: &Arc<Domain>,
+        now: Option<Micros>,
+        (gate, key): (&str, Option<&str>),
+        order: BreakerOrder,
+    ) -> Result<u32, GatesError> {
+        // A gate that is gone has nothing to be told.
+        let Some(id) = domain.plan.id_of(gate).map(|id| id.to_string()) else { return Ok(0) };
+        let lasts = match order {
+            BreakerOrder::Reset => String::new(),
+            BreakerOrder::Trip { lasts } => lasts.to_string(),
+        };
+        let mut arguments: Vec<&[u8]> = vec![id.as_bytes(), lasts.as_bytes()];
+        arguments.extend(key.map(str::as_bytes));
+        let mut changed = 0;
+        for (partition, name) in self.partitions(domain).await? {
+            let told = self.operate(domain, (&partition, &name), now, "breaker", &arguments).await?;
+            changed += reply::count(told)?;
+        }
+        Ok(changed)
+    }
+
+    /// All partitions have been told of the order that was said at this time: its time is a moment later from now on. So a server that
+    /// comes back as it was before has lost that word, and it is said and carried out again. False if there is a newer word: it may have
+    /// been overtaken.
+    async fn was_carried_out(
+        &self,
+        domain: &str,
+        gate: &str,
+        at: Option<Micros>,
+    ) -> Result<bool, GatesError> {
+        let word = format!("{ORDERS} {gate}");
+        // The gate is gone, or a version without times has said it.
+        let Some(at) = at else { return Ok(true) };
+        let _hearing = self.hearing.lock().await;
+        let known = self.known(domain)?;
+        if known.said.times.get(&word) != Some(&at) {
+            return Ok(!known.said.times.contains_key(&word));
+        }
+        let carried_out = (word.clone(), known.said.text(&word)?, Some(at + 1));
+        let said = self.say_words(domain, &known.plan, &known.said, vec![carried_out]).await?;
+        let newest = said.times.get(&word) == Some(&(at + 1));
+        self.adopt(domain, said)?;
+        Ok(newest)
+    }
+
+    /// Carries out what was said again about breakers: partitions may have come back as they were before it was said first.
+    pub(super) async fn carry_out_again(
+        &self,
+        ordered: BTreeSet<(Box<str>, String)>,
+    ) -> Result<(), GatesError> {
+        let mut all = Ok(());
+        for (name, gate) in ordered {
+            let Ok(domain) = self.known(&name) else { continue };
+            let at = domain.said.times.get(&format!("{ORDERS} {gate}")).copied();
+            let left = domain.said.orders.get(&gate).map(|order| order.until - self.clock());
+            let order = left.filter(|left| *left > 0);
+            let order = order.map_or(BreakerOrder::Reset, |lasts| BreakerOrder::Trip { lasts });
+            let told = self.tell_partitions(&domain, None, (&gate, None), order).await;
+            let newest = match told {
+                Ok(_) => self.was_carried_out(&name, &gate, at).await,
+                Err(e) => Err(e),
+            };
+            if !matches!(newest, Ok(true)) {
+                self.ordered.add((name, gate));
+            }
+            all = all.and(newest.map(drop));
+        }
+        all
     }
 
     async fn record(&self, domain: &str, what: String, note: Note) -> Result<(), GatesError> {
@@ -334,29 +436,25 @@ impl GateOperations for RedisGates {
     ) -> Result<u32, GatesError> {
         let inner = &*self.inner;
         let known = inner.known(domain)?;
-        let id = known.plan.id_of(gate).map(|id| id.to_string());
-        let id = id.ok_or_else(|| GatesError::UnknownGate { domain: domain.into(), gate: gate.into() })?;
+        if known.plan.id_of(gate).is_none() {
+            return Err(GatesError::UnknownGate { domain: domain.into(), gate: gate.into() });
+        }
         refuse_order(domain, gate, known.plan.compiled.is_breaker(gate), order)?;
         let at = now.unwrap_or_else(|| inner.clock());
         let orders = inner.orders_of(domain, &known.plan).await?;
         refuse_under(orders.get(gate), key, order, at)?;
+        let mut said = None;
         if key.is_none() {
             // Before it is told to the partitions that are there: it goes with every call, also to those that are made meanwhile.
             // One that is over stays until the next one to its breaker: who takes it away could take a new one.
             let word = (gate.to_owned(), Order::of(gate, order, at, &note));
             inner.record(domain, order_text(gate, key, order), note.clone()).await?;
-            inner.say(domain, ORDERS, vec![word]).await?;
+            said =
+                inner.say(domain, ORDERS, vec![word]).await?.times.get(&format!("{ORDERS} {gate}")).copied();
         }
-        let lasts = match order {
-            BreakerOrder::Reset => String::new(),
-            BreakerOrder::Trip { lasts } => lasts.to_string(),
-        };
-        let mut arguments: Vec<&[u8]> = vec![id.as_bytes(), lasts.as_bytes()];
-        arguments.extend(key.map(str::as_bytes));
-        let mut changed = 0;
-        for (partition, name) in inner.partitions(&known).await? {
-            changed +=
-                reply::count(inner.operate(&known, (&partition, &name), now, "breaker", &arguments).await?)?;
+        let changed = inner.tell_partitions(&known, now, (gate, key), order).await?;
+        if key.is_none() && !inner.was_carried_out(domain, gate, said).await? {
+            inner.ordered.add((domain.into(), gate.into()));
         }
         if key.is_some() && changed > 0 {
             inner.record(domain, order_text(gate, key, order), note).await?;
@@ -422,8 +520,7 @@ impl GateOperations for RedisGates {
 
     async fn usage(&self) -> Result<Vec<DomainUsage>, GatesError> {
         let inner = &*self.inner;
-        let mut names: Vec<Box<str>> =
-            inner.domains.read().unwrap_or_else(std::sync::PoisonError::into_inner).keys().cloned().collect();
+        let mut names = inner.names();
         names.sort_unstable();
         let mut usages = Vec::new();
         for name in names {
