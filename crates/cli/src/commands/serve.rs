@@ -114,7 +114,9 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
         serving.await;
         stop.send_replace(true);
     };
-    let mut running = std::pin::pin!(async { drop(tokio::join!(serving, announcing)) });
+    let mut running = Box::pin(async {
+        tokio::join!(serving, announcing);
+    });
     let mut reloading = std::pin::pin!(reload::run(reload));
     let over = tokio::select! {
         () = &mut running => true,

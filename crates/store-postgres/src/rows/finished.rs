@@ -287,7 +287,9 @@ impl Gathered {
         for some in shorter.chunks(MOST_LISTS) {
             let Keys { queues, times, numbers } = some.iter().map(|(key, _)| **key).collect();
             let mut left = Slices::default();
-            some.iter().for_each(|(_, runs)| left.add(runs));
+            for (_, runs) in some {
+                left.add(runs);
+            }
             let Slices { jobs, begins, ends, runs } = left;
             send!(link, requests, Sql::FinishedPut, queues, times, numbers, jobs, begins, ends, runs);
         }
