@@ -35,8 +35,10 @@ pub(crate) async fn run(args: &MigrateArgs, config: &Config, output: &Output) ->
     };
     let steps = migrate(url, PgOptions::new(), args.dry_run).await?;
     if args.sql && !output.json {
-        let one = |s: &Step| format!("-- {}\n{}\n\n", s.name, s.sql.trim_end());
-        return print(&steps.iter().map(one).collect::<String>());
+        // As `psql -f` takes it.
+        let one = |s: &Step| format!("-- {}\n{};\n\n", s.name, s.sql.trim_end().trim_end_matches(';'));
+        let all: String = steps.iter().map(one).collect();
+        return print(&if all.is_empty() { all } else { format!("BEGIN;\n\n{all}COMMIT;\n") });
     }
     let mut value =
         json!({ "dry_run": args.dry_run, "steps": steps.iter().map(|s| &s.name).collect::<Vec<_>>() });

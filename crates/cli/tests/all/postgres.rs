@@ -45,7 +45,11 @@ fn a_database_is_migrated_when_asked_and_looking_changes_nothing() {
     assert!(looked.err.contains("`tidegate migrate`"), "{}", looked.err);
     let planned = db.run(&["migrate", "--dry-run"]).ok().out;
     assert!(planned.contains("nothing was changed"), "{planned}");
-    assert!(db.run(&["migrate", "--dry-run", "--sql"]).ok().out.contains("CREATE TABLE"));
+    let sql = db.run(&["migrate", "--dry-run", "--sql"]).ok().out;
+    assert!(sql.contains("CREATE TABLE"));
+    let steps = sql.split("\n\n-- 00");
+    assert!(steps.clone().all(|step| step.trim_end().ends_with(';')), "each ends, for `psql -f`");
+    assert!(steps.count() > 5 && sql.starts_with("BEGIN;") && sql.ends_with("COMMIT;\n"));
     assert_eq!(db.run(&["queues", "ls"]).code, 5, "a dry run is dry");
     db.run(&["migrate"]).ok();
     assert_eq!(db.run(&["migrate"]).ok().out, "The schema is up to date.\n");

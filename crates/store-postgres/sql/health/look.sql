@@ -4,7 +4,8 @@
 SELECT current_setting('server_version'),
        (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
        coalesce((SELECT max(extract(epoch FROM clock_timestamp() - xact_start))::bigint FROM pg_stat_activity
-                 WHERE backend_xmin IS NOT NULL AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
+                 -- One that has written and now does nothing has no snapshot, and holds it back by its number.
+                 WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
                    AND datname = current_database()), 0),
        coalesce((SELECT max(extract(epoch FROM clock_timestamp() - prepared))::bigint FROM pg_prepared_xacts
                  WHERE database = current_database()), 0),

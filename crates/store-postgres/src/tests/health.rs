@@ -20,12 +20,15 @@ async fn health_describes_the_server_and_warns_of_what_somebody_should_see() {
     assert!(!health.warnings.iter().any(|w| w.contains("ms apart")), "{:?}", health.warnings);
 
     let user = f.user().await;
-    user.run(
-        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tidegate.jobs; SELECT pg_sleep(1.5)",
-    )
-    .await;
-    let health = f.store.health(server_now).await.unwrap();
-    assert!(health.oldest_snapshot_s >= 1);
-    assert!(health.warnings.iter().any(|w| w.contains("cleaning up")), "{:?}", health.warnings);
-    user.run("COMMIT").await;
+    for forgotten in [
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tidegate.jobs",
+        "BEGIN; SELECT tidegate.enqueue('task', '1')",
+    ] {
+        user.run(forgotten).await;
+        user.run("SELECT pg_sleep(1.5)").await;
+        let health = f.store.health(server_now).await.unwrap();
+        assert!(health.oldest_snapshot_s >= 1, "{forgotten}");
+        assert!(health.warnings.iter().any(|w| w.contains("cleaning up")), "{:?}", health.warnings);
+        user.run("ROLLBACK").await;
+    }
 }
