@@ -14,13 +14,15 @@ use tidegate_store::params::{
     Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Dependencies,
     Enqueued, Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, PutSchedule,
     QueueView, Reauthorized, Record, Recover, Recovered, RefusedDocument, Report, Resolve, ScheduleChange,
-    ScheduleView, Settle, Settled, Shelf, TickQuery, Ticket, Totals,
+    ScheduleView, Settle, Settled, Shelf, Stood, TickQuery, Ticket, Totals,
 };
 use tidegate_store::rows::READ_TOGETHER;
 use tidegate_store::served;
 use tidegate_store::{
     Feed, Jobs, Letters, Records, Registry, Result, Schedules, Signals, Store, Upkeep, Versions,
 };
+
+use tokio::sync::oneshot;
 
 use crate::PgStore;
 use crate::error::OrStore;
@@ -61,7 +63,7 @@ impl Jobs for PgStore {
 
     async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
         // Most jobs are not handed out with caution, and for their sake the lock need not be taken.
-        let jobs = self.run(Traits::memory(), |m| Ok(m.that_ask(jobs))).await?;
+        let jobs = self.run(Traits::glance(), |m| Ok(m.that_ask(jobs))).await?;
         if jobs.is_empty() {
             return Ok(());
         }
@@ -342,6 +344,10 @@ impl Store for PgStore {
 
     fn feed(&self) -> &Feed {
         self.events()
+    }
+
+    async fn stand(&self, claim: Claim, leave: oneshot::Receiver<()>) -> Result<Stood> {
+        self.run_standing(claim, leave).await
     }
 
     fn clock_ahead_ms(&self) -> i64 {

@@ -79,6 +79,8 @@ pub(crate) struct Committed {
     pub(crate) signals: PendingSignals,
     /// Whether callers must not be answered before the server's log is on disk.
     pub(crate) to_flush: bool,
+    /// Whether this holds for those, too, who could live with a crash that forgets what they did.
+    pub(crate) keep: bool,
 }
 
 /// What a transaction that writes was opened with.
@@ -513,7 +515,8 @@ impl Session {
         let machine = self.machine()?;
         let changes = machine.take_changes();
         let position = machine.position();
-        let durable = durable || durable_claims || machine.must_keep();
+        let keep = durable_claims || machine.must_keep();
+        let durable = durable || keep;
         let signals = machine.take_signals();
         let events = machine.take_events();
         let wakes = signals.work || !signals.cancels.is_empty();
@@ -555,7 +558,7 @@ impl Session {
             self.mark = Mark { version: next, stamp };
             self.publish(watched, events);
         }
-        Ok(Committed { signals, to_flush: durable && !waits })
+        Ok(Committed { signals, to_flush: durable && !waits, keep })
     }
 
     /// Reads rows, inside a transaction or not.

@@ -1,12 +1,15 @@
 //! The store: handles that send operations to the writer, and searches and records to connections of their own.
 
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_core::codes;
 use tidegate_core::time::Timestamp;
 use tidegate_pg::Address;
 use tidegate_store::machine::Digest;
+use tidegate_store::machine::standing::Stander;
+use tidegate_store::params::{Claim, Stood};
 use tidegate_store::{Error, Feed, Result, Signals};
 use tokio::sync::{mpsc, oneshot};
 
@@ -31,6 +34,8 @@ pub struct PgStore {
 #[derive(Debug)]
 struct Inner {
     inbox: mpsc::Sender<Message>,
+    /// Numbers of claims that stood.
+    standers: AtomicU64,
     readers: Mutex<Option<Arc<Readers>>>,
     heard: Arc<Heard>,
     options: PgOptions,
@@ -67,7 +72,7 @@ impl PgStore {
         started.await.unwrap_or_else(|_| Err(closed()))?;
         let readers = Readers::start(address, options.clone(), heard.clone())?;
         let readers = Mutex::new(Some(Arc::new(readers)));
-        let store = Self { inner: Arc::new(Inner { inbox, readers, heard, options, signals, feed }) };
+        let store = Self { inner: Arc::new(Inner { inbox, standers: AtomicU64::new(0), readers, heard, options, signals, feed }) };
         // A clock that went back while nobody was here is noticed now, not with the first operation.
         let heard = store.inner.heard.clone();
         let beat = move |m: &mut PgMachine| m.heartbeat(vec![], now.plus_ms(heard.clock_ahead()));
@@ -99,6 +104,16 @@ impl PgStore {
         let task = Box::new(Task::new(traits, operation, caller));
         self.inner.inbox.send(Message::Run(task)).await.map_err(|_| closed())?;
         answer.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// A claim that stands with the writer until it finds something.
+    pub(crate) async fn run_standing(&self, claim: Claim, leave: oneshot::Receiver<()>) -> Result<Stood> {
+        let inbox = &self.inner.inbox;
+        let number = self.inner.standers.fetch_add(1, Ordering::Relaxed);
+        let (stander, handle) = Stander::new(claim);
+        inbox.send(Message::Stand(number, Box::new(stander))).await.map_err(|_| closed())?;
+        let withdraw = async { inbox.send(Message::Withdraw(number)).await.map_err(|_| closed()) };
+        handle.wait(leave, withdraw, closed).await
     }
 
     /// Connections beside the writer's.

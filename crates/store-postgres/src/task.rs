@@ -3,6 +3,7 @@
 use tidegate_core::ids::JobId;
 use tidegate_core::time::Timestamp;
 use tidegate_store::machine::Machine;
+use tidegate_store::machine::standing::Stander;
 use tidegate_store::{Error, Result};
 use tokio::sync::oneshot;
 
@@ -15,8 +16,10 @@ use crate::rows::send::COPY_FROM;
 pub(crate) type PgMachine = Machine<PgRows>;
 
 /// What an operation needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Needs {
+    /// The memory as it is: what others did may be missing.
+    Glance,
     /// The memory, up to date.
     Memory,
     /// Rows as well, of the same moment.
@@ -44,6 +47,11 @@ pub(crate) struct Traits {
 }
 
 impl Traits {
+    /// An operation that looks at the memory alone, and can live with what it was a moment ago.
+    pub(crate) fn glance() -> Self {
+        Self { needs: Needs::Glance, ..Self::memory() }
+    }
+
     /// An operation that looks at the memory alone.
     pub(crate) fn memory() -> Self {
         Self {
@@ -102,6 +110,10 @@ impl Traits {
 pub(crate) enum Message {
     /// Do this.
     Run(Box<dyn Operation>),
+    /// A claim that stands under this number until it finds something.
+    Stand(u64, Box<Stander>),
+    /// It need not stand any longer.
+    Withdraw(u64),
     /// Finish.
     Close(oneshot::Sender<()>),
 }
@@ -159,5 +171,36 @@ impl<T: Send, F: FnOnce(&mut PgMachine) -> Result<T> + Send> Operation for Task<
         };
         // A caller that has gone away needs no answer.
         let _ = self.caller.send(reply);
+    }
+}
+
+/// A claim that stood and got something.
+pub(crate) struct Granted {
+    traits: Traits,
+    stander: Stander,
+}
+
+impl Granted {
+    pub(crate) fn new(stander: Stander) -> Self {
+        Self { traits: Traits::lease(stander.max(), stander.now()), stander }
+    }
+}
+
+impl Operation for Granted {
+    fn traits(&self) -> &Traits {
+        &self.traits
+    }
+
+    fn take_completions(&mut self) -> Vec<Completion> {
+        vec![]
+    }
+
+    fn apply(&mut self, _: &mut PgMachine) -> Result<()> {
+        // It was applied when it got its jobs.
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, undone: Option<&Error>) {
+        self.stander.answer(undone);
     }
 }

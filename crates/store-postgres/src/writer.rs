@@ -23,6 +23,7 @@ use tidegate_core::ids::JobId;
 use tidegate_core::seed::Seed;
 use tidegate_core::time::Timestamp;
 use tidegate_store::machine::PendingSignals;
+use tidegate_store::machine::standing::{Stander, Standing};
 use tidegate_store::rows::{JobRows as _, LookUps};
 use tidegate_store::{Error, Result, Signals};
 use tokio::runtime::Runtime;
@@ -35,7 +36,8 @@ use crate::listener::Heard;
 use crate::rows::foreseen::Completion;
 use crate::session::{Kind, Session};
 use crate::statements::Sql;
-use crate::task::{Message, Needs, Operation};
+use crate::store::closed;
+use crate::task::{Granted, Message, Needs, Operation, Traits};
 
 /// Operations queued before callers wait to be let in.
 pub(crate) const INBOX: usize = 1_024;
@@ -86,6 +88,9 @@ pub(crate) struct Writer {
     heard: Arc<Heard>,
     flusher: Flusher,
     drain: Drain,
+    standing: Standing,
+    /// A claim may find more than when those that stand were last tried.
+    stirred: bool,
     poll: Duration,
     clock: CallersClock,
     dice: Seed,
@@ -126,6 +131,8 @@ impl Writer {
             heard,
             flusher,
             drain: Drain::default(),
+            standing: Standing::default(),
+            stirred: false,
             poll,
             clock,
             dice,
@@ -169,20 +176,24 @@ impl Writer {
                 None => self.wait(),
             };
             match event {
-                Event::Message(Message::Run(first)) => {
-                    next = self.serve_group(first);
-                    if next.is_none() && self.is_time_to_look() {
-                        self.look();
-                    }
-                }
                 Event::Message(Message::Close(reply)) => {
                     self.inbox.close();
+                    self.standing.take_all().for_each(|stander| stander.answer(Some(&closed())));
                     drop(self);
                     let _ = reply.send(());
                     return;
                 }
+                Event::Message(first) => {
+                    next = self.serve_group(Some(first));
+                    if next.is_none() && self.is_time_to_look() {
+                        self.look();
+                    }
+                }
                 Event::Look => self.look(),
                 Event::Closed => return,
+            }
+            if next.is_none() && self.has_something_for_those_who_stand() {
+                next = self.serve_group(None);
             }
         }
     }
@@ -285,8 +296,20 @@ impl Writer {
         self.outage = Some(Outage { error, retry_at, pause });
     }
 
-    fn send(&self, signals: PendingSignals) {
+    /// Whether those who stand are to be tried: others have done something after which one would find something.
+    fn has_something_for_those_who_stand(&mut self) -> bool {
+        if self.standing.is_empty() || self.outage.is_some() || !std::mem::take(&mut self.stirred) {
+            return false;
+        }
+        let now = self.clock.now();
+        let found = self.session.machine().is_ok_and(|machine| self.standing.would_find(machine, now));
+        self.stirred = found;
+        found
+    }
+
+    fn send(&mut self, signals: PendingSignals) {
         if signals.work {
+            self.stirred = true;
             self.signals.work();
         }
         for job in signals.cancels {
@@ -294,21 +317,37 @@ impl Writer {
         }
     }
 
-    /// One group. Returns the message that ended it, if there was one: to close, or the first of the next group.
-    fn serve_group(&mut self, first: Box<dyn Operation>) -> Option<Message> {
+    /// One group, of this message and of what is in the inbox; without one, for those who stand. Returns the message that ended it, if
+    /// there was one: to close, or the first of the next group.
+    fn serve_group(&mut self, first: Option<Message>) -> Option<Message> {
         if let Some(outage) = &self.outage
             && Instant::now() < outage.retry_at
         {
-            first.answer(Some(&outage.error));
+            match first {
+                Some(Message::Run(operation)) => operation.answer(Some(&outage.error)),
+                Some(Message::Stand(_, stander)) => stander.answer(Some(&outage.error)),
+                Some(Message::Withdraw(number)) => {
+                    self.standing.withdraw(number).into_iter().for_each(|stander| stander.answer(None));
+                }
+                Some(Message::Close(_)) | None => {}
+            }
             return None;
         }
         let mut group = Group::default();
-        group.push(first, &mut self.clock);
-        group.gather(&mut self.inbox, &mut self.clock, None);
+        match first {
+            Some(first) => group.take(first, &mut self.clock, &mut self.standing),
+            None => group.needs = Needs::Lock,
+        }
+        group.gather(&mut self.inbox, &mut self.clock, &mut self.standing, None);
         let began = Instant::now();
         let expected = self.expected;
-        let mut to_flush = false;
-        let served = self.guard(|writer| match group.needs {
+        let (mut to_flush, mut keep) = (false, false);
+        let arrived = self.guard(|writer| group.arrive_in_vain(writer));
+        let served = arrived.and_then(|()| self.guard(|writer| match group.needs {
+            Needs::Glance => {
+                writer.session.mend()?;
+                group.apply(&mut writer.session)
+            }
             Needs::Memory => {
                 writer.session.refresh()?;
                 let signals = writer.session.start()?;
@@ -328,23 +367,32 @@ impl Writer {
                 let signals = writer.session.start()?;
                 writer.send(signals);
                 // Others came while the lock was waited for; those that were just answered are about to.
-                group.gather(&mut writer.inbox, &mut writer.clock, Some((expected, began)));
+                let wait = Some((expected, began));
+                group.gather(&mut writer.inbox, &mut writer.clock, &mut writer.standing, wait);
                 writer.session.dirty();
                 group.apply(&mut writer.session)?;
                 // A lone caller is best served by a commit that waits; others must not wait for it.
-                let patient =
-                    group.taken.len() == 1 && expected <= 1 && !group.bulk && writer.inbox.is_empty();
+                let lone = group.taken.len() == 1 && expected <= 1;
+                let granted = group.serve_standing(writer)?;
+                let patient = lone && !granted && !group.bulk && writer.inbox.is_empty();
                 let committed = writer.session.commit(group.durable, patient)?;
+                // Those who stand have been tried since.
+                let stirred = std::mem::take(&mut writer.stirred);
                 writer.send(committed.signals);
-                to_flush = committed.to_flush;
+                writer.stirred = stirred;
+                (to_flush, keep) = (committed.to_flush, committed.keep);
                 Ok(())
             }
-        });
+        }));
         match served {
             Ok(()) => {
                 self.expected = group.taken.len();
                 if to_flush {
-                    let callers = std::mem::take(&mut group.taken);
+                    // Who has changed nothing has seen what may not be on disk yet.
+                    let waits = |traits: &Traits| keep || traits.durable || traits.needs < Needs::Lock;
+                    let (callers, now): (Vec<_>, Vec<_>) =
+                        std::mem::take(&mut group.taken).into_iter().partition(|o| waits(o.traits()));
+                    group.taken = now;
                     self.flusher.answer_later(Flushed { mark: self.session.mark(), callers });
                 }
                 group.answer(None);
@@ -352,6 +400,10 @@ impl Writer {
             }
             Err(error) => {
                 group.answer(Some(&error));
+                if group.tried {
+                    // One of them may be to blame.
+                    self.standing.take_all().for_each(|stander| stander.answer(Some(&error)));
+                }
                 self.failed(error);
             }
         }
@@ -362,6 +414,10 @@ impl Writer {
 /// Operations that share a transaction.
 struct Group {
     taken: Vec<Box<dyn Operation>>,
+    /// Claims that came to stand.
+    arrived: Vec<(u64, Stander)>,
+    /// Claims that stand were tried.
+    tried: bool,
     ids: Vec<JobId>,
     jobs: usize,
     needs: Needs,
@@ -378,9 +434,11 @@ impl Default for Group {
     fn default() -> Self {
         Self {
             taken: vec![],
+            arrived: vec![],
+            tried: false,
             ids: vec![],
             jobs: 0,
-            needs: Needs::Memory,
+            needs: Needs::Glance,
             durable: false,
             bulk: false,
             now: Timestamp(i64::MIN),
@@ -390,15 +448,30 @@ impl Default for Group {
 }
 
 impl Group {
+    fn take(&mut self, message: Message, clock: &mut CallersClock, standing: &mut Standing) {
+        match message {
+            Message::Run(operation) => self.push(operation, clock),
+            Message::Stand(number, stander) => {
+                clock.read(stander.now());
+                self.now = self.now.max(stander.now());
+                self.arrived.push((number, *stander));
+            }
+            Message::Withdraw(number) => {
+                let here = self.arrived.iter().position(|(n, _)| *n == number);
+                let found = here.map(|at| self.arrived.remove(at).1).or_else(|| standing.withdraw(number));
+                found.into_iter().for_each(|stander| stander.answer(None));
+            }
+            close @ Message::Close(_) => self.next = Some(close),
+        }
+    }
+
     fn push(&mut self, operation: Box<dyn Operation>, clock: &mut CallersClock) {
         let traits = operation.traits();
         self.jobs += traits.jobs;
         self.durable |= traits.durable;
         self.bulk |= traits.is_bulk(BULK);
         self.ids.extend_from_slice(&traits.ids);
-        if traits.needs as u8 > self.needs as u8 {
-            self.needs = traits.needs;
-        }
+        self.needs = self.needs.max(traits.needs);
         if let Some(now) = traits.now {
             clock.read(now);
             self.now = self.now.max(now);
@@ -420,19 +493,15 @@ impl Group {
         &mut self,
         inbox: &mut mpsc::Receiver<Message>,
         clock: &mut CallersClock,
+        standing: &mut Standing,
         wait: Option<(usize, Instant)>,
     ) {
-        let locked = wait.is_some();
         while self.has_room() {
             match inbox.try_recv() {
-                // What needs more than the transaction has must wait for the next.
-                Ok(Message::Run(next))
-                    if (locked || next.traits().needs as u8 <= Needs::Lock as u8)
-                        && !(self.bulk && next.traits().is_bulk(BULK)) =>
-                {
-                    self.push(next, clock);
+                Ok(Message::Run(next)) if self.bulk && next.traits().is_bulk(BULK) => {
+                    self.next = Some(Message::Run(next));
                 }
-                Ok(next) => self.next = Some(next),
+                Ok(next) => self.take(next, clock, standing),
                 Err(_) => match wait {
                     Some((expected, began)) if self.taken.len() < expected && began.elapsed() < GATHER => {
                         std::thread::yield_now();
@@ -441,6 +510,45 @@ impl Group {
                 },
             }
         }
+    }
+
+    /// Claims that are certain to find nothing stand without a transaction. For the others there must be one.
+    fn arrive_in_vain(&mut self, writer: &mut Writer) -> Result<()> {
+        if self.arrived.is_empty() || self.needs == Needs::Lock {
+            return Ok(());
+        }
+        writer.session.mend()?;
+        let (machine, now) = (writer.session.machine()?, self.now);
+        for (number, stander) in std::mem::take(&mut self.arrived) {
+            let rest = writer.standing.arrive_in_vain(number, stander, machine, now);
+            self.arrived.extend(rest.map(|stander| (number, stander)));
+        }
+        if !self.arrived.is_empty() {
+            self.needs = Needs::Lock;
+        }
+        Ok(())
+    }
+
+    /// Tries claims that have come, and those that stand if one may find more than before. Whether one was granted something.
+    fn serve_standing(&mut self, writer: &mut Writer) -> Result<bool> {
+        let before = self.taken.len();
+        let (machine, standing) = (writer.session.machine()?, &mut writer.standing);
+        let now = self.now;
+        self.tried = !self.arrived.is_empty() || !standing.is_empty();
+        let mut granted = vec![];
+        for (number, stander) in self.arrived.drain(..) {
+            granted.extend(standing.arrive(number, stander, machine, now)?);
+        }
+        if std::mem::take(&mut writer.stirred) || machine.may_have_work() {
+            standing.serve(machine, now, |stander| granted.push(stander))?;
+        }
+        for stander in granted {
+            if let Some(claimed) = stander.granted() {
+                machine.rows_mut().foreseen().note(claimed);
+            }
+            self.taken.push(Box::new(Granted::new(stander)));
+        }
+        Ok(self.taken.len() > before)
     }
 
     fn apply(&mut self, session: &mut Session) -> Result<()> {

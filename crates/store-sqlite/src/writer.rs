@@ -365,7 +365,9 @@ impl Writer {
                 }
             }
             if group.writing {
-                standing.serve(machine, *last_now, |granted| group.done.push(Box::new(granted)))?;
+                if machine.may_have_work() {
+                    standing.serve(machine, *last_now, |granted| group.done.push(Box::new(granted)))?;
+                }
                 machine.rows_mut().commit()?;
             }
             Ok(())

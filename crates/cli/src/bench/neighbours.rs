@@ -1,6 +1,7 @@
 //! `tidegate bench neighbours`: whether a tenant that waits for its API costs the others anything. A hundred free tenants send
-//! jobs at a steady pace, in turns alone, next to one more that sends as many as a limited one may run, and next to a limited one
-//! with very many; a real clock, a real store. What it costs that one more runs is no matter of limits.
+//! jobs at a steady pace, in turns alone, next to one more that sends as many as a limited one may run, next to a limited one
+//! with very many, and alone again; a real clock, a real store. What it costs that one more runs is no matter of limits, and what lies
+//! between alone and alone again is the machine's.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,6 +33,8 @@ const FREE_A_TICK: u64 = 10;
 const BATCH: u64 = 1_000;
 /// Before a turn is measured: what storing or erasing left to do is done.
 const SETTLE: Duration = Duration::from_secs(2);
+/// Ticks of a turn before it is measured: the first after a pause find everything asleep.
+const WARM_UP: usize = 50;
 /// How long the last jobs of a turn may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -47,7 +50,7 @@ pub(crate) struct NeighboursArgs {
     /// Seconds of each turn
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Turns alone, as many next to one more free tenant, and as many next to the limited one
+    /// Turns alone, as many next to one more free tenant, next to the limited one, and alone again
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=99))]
     turns: u64,
     /// Where the gates are: memory:, redis://… or postgres://…
@@ -116,6 +119,8 @@ struct Figures {
     /// Next to the limited one against alone, and against next to one that does as much.
     free_p99_ratio: f64,
     free_p99_ratio_busy: f64,
+    /// Alone again against alone: how far two turns of the same lie apart here.
+    free_p99_ratio_noise: f64,
     /// The limited tenant's jobs on the API that does not limit it.
     other_api_alone: Waits,
     other_api_beside: Waits,
@@ -137,7 +142,7 @@ enum Besides {
     Limited,
 }
 
-const TURNS: [Besides; 3] = [Besides::Nobody, Besides::Busy, Besides::Limited];
+const TURNS: [Besides; 4] = [Besides::Nobody, Besides::Busy, Besides::Limited, Besides::Nobody];
 
 /// What the handlers of a turn saw.
 #[derive(Default)]
@@ -262,8 +267,11 @@ pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) 
 
     let limited = seen.limited.load(Ordering::Relaxed);
     let ratio = |beside: &Waits, alone: &Waits| thousandths(beside.pickup_ms.p99 / alone.pickup_ms.p99);
-    let [free_alone, free_busy, free_beside] = measured.each_ref().map(|m| Waits::of(&m.orders));
-    let [other_alone, _, other_beside] = measured.each_ref().map(|m| Waits::of(&m.books));
+    let [free_first, free_busy, free_beside, free_again] = measured.each_ref().map(|m| Waits::of(&m.orders));
+    let [other_first, _, other_beside, other_again] = measured.each_ref().map(|m| &m.books);
+    let both = |first: &[Pickup], again: &[Pickup]| Waits::of(&[first, again].concat());
+    let free_alone = both(&measured[0].orders, &measured[3].orders);
+    let (other_alone, other_beside) = (both(other_first, other_again), Waits::of(other_beside));
     let figures = Figures {
         store: place.shown(),
         gates: args.gates.split(':').next().unwrap_or_default().to_owned(),
@@ -274,6 +282,7 @@ pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) 
         free_per_s: FREE_A_TICK * 1_000 / TICK.as_millis() as u64,
         free_p99_ratio: ratio(&free_beside, &free_alone),
         free_p99_ratio_busy: ratio(&free_beside, &free_busy),
+        free_p99_ratio_noise: ratio(&free_again, &free_first),
         free_alone,
         free_busy,
         free_beside,
@@ -356,8 +365,11 @@ struct Measured {
 impl Measured {
     fn add(&mut self, (orders, books): (Vec<Option<f64>>, Vec<Option<f64>>)) {
         self.lost += orders.iter().chain(&books).filter(|wait| wait.is_none()).count() as u64;
-        self.orders.push(Pickup::of(orders.into_iter().flatten().collect()));
-        self.books.push(Pickup::of(books.into_iter().flatten().collect()));
+        let warm = |waits: Vec<Option<f64>>, a_tick: usize| {
+            Pickup::of(waits.into_iter().skip(WARM_UP * a_tick).flatten().collect())
+        };
+        self.orders.push(warm(orders, FREE_A_TICK as usize));
+        self.books.push(warm(books, 1));
     }
 }
 
@@ -451,7 +463,7 @@ impl Figures {
         row("beside its limited jobs", &self.other_api_beside);
         format!(
             "{}\n{} jobs of a tenant that is allowed {} calls a second, next to {} free ones with {} a second.\n\
-             p99 of the free {:.2} × of alone and {:.2} × of beside one that runs as many jobs, of its other API {:.2} ×. It used {:.1} % of what it is allowed; {:.2} jobs were claimed and put \
+             p99 of the free {:.2} × of alone (alone again: {:.2} ×) and {:.2} × of beside one that runs as many jobs, of its other API {:.2} ×. It used {:.1} % of what it is allowed; {:.2} jobs were claimed and put \
              back for each admission. Lost {}, run twice {}.",
             table.render(output),
             grouped(self.limited_jobs),
@@ -459,6 +471,7 @@ impl Figures {
             grouped(self.free_tenants),
             grouped(self.free_per_s),
             self.free_p99_ratio,
+            self.free_p99_ratio_noise,
             self.free_p99_ratio_busy,
             self.other_api_p99_ratio,
             self.limited_used * 100.0,

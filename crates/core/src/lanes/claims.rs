@@ -79,6 +79,15 @@ impl Lanes {
         picked
     }
 
+    /// Whether a claim on these queues would find a job or a suspect, or time has something to do for it first.
+    pub fn has_something_for(&self, queues: &[(QueueId, u32)], now: Timestamp) -> bool {
+        let suspect = |(id, left): &(QueueId, u32)| {
+            let queue = self.queues.get(id).filter(|_| *left > 0);
+            queue.is_some_and(|q| q.active.first_suspect(&self.caps).is_some())
+        };
+        self.ages(now) || self.next_queue(queues, now).is_some() || queues.iter().any(suspect)
+    }
+
     /// Which round of turns the next visit of a queue belongs to: level, number, and how many jobs a round has.
     fn round(&self, queue_id: QueueId) -> Option<(u8, u64, u64)> {
         let queue = self.queues.get(&queue_id)?;

@@ -13,6 +13,7 @@ mod plans;
 mod pruning;
 mod schema;
 mod search;
+mod standing;
 mod tls;
 mod torn;
 

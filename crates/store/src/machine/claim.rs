@@ -32,6 +32,7 @@ impl<R: Rows> Machine<R> {
             .iter()
             .map(|(name, room)| Ok((self.queue_id(name)?, *room)))
             .collect::<Result<Vec<_>>>()?;
+        let foreseen = if cfg!(debug_assertions) { self.in_vain(&claim) } else { None };
         self.advance(claim.now)?;
         let now = self.last_now;
         let (picked, lone) = self.pick(&claim, &queues, now);
@@ -40,8 +41,26 @@ impl<R: Rows> Machine<R> {
             reply = self.grant(&claim, &queues, &picked, lone)?;
             self.keep_starts(&picked, &queues, now)?;
         }
-        reply.next_wakeup = self.wakeup(&queues);
+        reply.next_wakeup = self.wakeup(&queues, now);
+        debug_assert!(foreseen.is_none_or(|foreseen| foreseen == reply), "a claim was not in vain");
         Ok(reply)
+    }
+
+    /// The answer to a claim, if it is certain without looking at rows that it finds nothing, and nothing else is to be done by now.
+    pub fn in_vain(&self, claim: &Claim) -> Option<Claimed> {
+        // That a clock went back is for the claim to notice, and what is wrong with it for the claim to say.
+        if !self.is_on_time(claim.now) || !self.draining.is_empty() {
+            return None;
+        }
+        let now = claim.now.max(self.last_now);
+        let names = &self.memory.names;
+        let known = |(name, room): &(QueueName, u32)| Some((names.queue_id(name)?, *room));
+        let queues = claim.queues.iter().map(known).collect::<Option<Vec<_>>>()?;
+        if self.has_something_due(now) || self.memory.lanes.has_something_for(&queues, now) {
+            return None;
+        }
+        let next_wakeup = self.wakeup(&queues, now);
+        next_wakeup.is_none_or(|at| now < at).then_some(Claimed { lease: None, jobs: vec![], next_wakeup })
     }
 
     /// Those of these running jobs that were handed out with caution, because a gate has refused: what gates say of the others
@@ -249,16 +268,16 @@ impl<R: Rows> Machine<R> {
     }
 
     /// When a claim on these queues may find something without a signal.
-    fn wakeup(&self, queues: &[(QueueId, u32)]) -> Option<Timestamp> {
+    fn wakeup(&self, queues: &[(QueueId, u32)], now: Timestamp) -> Option<Timestamp> {
         // Another queue's schedule or leases are no reason to come back.
         let any = |f: fn(&Self, QueueId) -> bool| queues.iter().any(|(id, _)| f(self, *id));
         let known = &self.memory;
         let due =
             known.next_due.filter(|_| any(|m, id| m.memory.counts.get(&id).is_some_and(|c| c.scheduled > 0)));
         let expiry = known.leases.next_expiry().filter(|_| any(|m, id| m.memory.lanes.running_count(id) > 0));
-        let more = (!known.untold.is_empty()).then_some(self.last_now);
-        let drained = self.draining.values().map(|d| d.until).filter(|t| *t > self.last_now).min();
-        [known.lanes.next_wakeup(queues, self.last_now), due, expiry, drained, more]
+        let more = (!known.untold.is_empty()).then_some(now);
+        let drained = self.draining.values().map(|d| d.until).filter(|t| *t > now).min();
+        [known.lanes.next_wakeup(queues, now), due, expiry, drained, more]
             .into_iter()
             .flatten()
             .min()

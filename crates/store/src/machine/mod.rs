@@ -179,9 +179,14 @@ impl<R: Rows> Machine<R> {
         self.clock_slack_ms = ms;
     }
 
+    /// Whether this is no reading of a clock that went back.
+    fn is_on_time(&self, now: Timestamp) -> bool {
+        now >= self.last_now.plus_ms(-self.clock_slack_ms)
+    }
+
     /// Takes note of the time. Returns it, or the latest time seen if the clock went back a little.
     fn tick(&mut self, now: Timestamp) -> Result<Timestamp> {
-        if now >= self.last_now.plus_ms(-self.clock_slack_ms) {
+        if self.is_on_time(now) {
             self.last_now = self.last_now.max(now);
             return Ok(self.last_now);
         }

@@ -3,6 +3,9 @@
 //! A worker that found nothing need not be woken to ask again. Its claim stands with whoever runs the machine, and is
 //! tried again at the end of each group of operations after which a claim may find more than before.
 //!
+//! Where a claim needs a transaction of its own, one that is certain to find nothing stands without one (see
+//! [`Machine::in_vain`]), and those who stand are asked beforehand whether one is worth it.
+//!
 //! Claims of the same queues stand in one line, first come, first served. If the first of a line finds nothing, the rest
 //! of it is not tried, unless it was that worker's process that was held back.
 
@@ -82,14 +85,32 @@ impl Stander {
         self.claim.now = self.claim.now.max(now);
         match machine.claim(self.claim.clone()) {
             Ok(claimed) if claimed.jobs.is_empty() => {
-                self.alarm
-                    .send_if_modified(|at| std::mem::replace(at, claimed.next_wakeup) != claimed.next_wakeup);
+                self.set_alarm(claimed.next_wakeup);
                 return Ok(false);
             }
             Err(error) if !error.is_refusal() => return Err(error),
             reply => self.reply = Some(reply),
         }
         Ok(true)
+    }
+
+    /// Whether it would find nothing, which is then not asked for again before the time that is known.
+    fn is_in_vain<R: Rows>(&mut self, machine: &Machine<R>, now: Timestamp) -> bool {
+        self.claim.now = self.claim.now.max(now);
+        let in_vain = machine.in_vain(&self.claim);
+        if let Some(claimed) = &in_vain {
+            self.set_alarm(claimed.next_wakeup);
+        }
+        in_vain.is_some()
+    }
+
+    fn set_alarm(&self, next: Option<Timestamp>) {
+        self.alarm.send_if_modified(|at| std::mem::replace(at, next) != next);
+    }
+
+    /// What it got.
+    pub fn granted(&self) -> Option<&Claimed> {
+        self.reply.as_ref()?.as_ref().ok()
     }
 
     fn serves(&self, queues: &[QueueName]) -> bool {
@@ -166,6 +187,26 @@ impl Standing {
         machine: &mut Machine<R>,
         now: Timestamp,
     ) -> Result<Option<Stander>> {
+        let Some(stander) = self.stand(number, stander) else { return Ok(None) };
+        Ok(if stander.ask(machine, now)? { self.withdraw(number) } else { None })
+    }
+
+    /// A new claim stands under this number, if it is certain to find nothing. Otherwise it is given back.
+    pub fn arrive_in_vain<R: Rows>(
+        &mut self,
+        number: u64,
+        mut stander: Stander,
+        machine: &Machine<R>,
+        now: Timestamp,
+    ) -> Option<Stander> {
+        if !stander.is_in_vain(machine, now) {
+            return Some(stander);
+        }
+        self.stand(number, stander);
+        None
+    }
+
+    fn stand(&mut self, number: u64, stander: Stander) -> Option<&mut Stander> {
         let known = self.lines.iter().position(|line| stander.serves(&line.queues));
         let at = known.unwrap_or_else(|| {
             let queues = stander.claim.queues.iter().map(|(q, _)| q.clone()).collect();
@@ -174,21 +215,26 @@ impl Standing {
         });
         let line = &mut self.lines[at].standers;
         line.push_back((number, stander));
-        let Some((_, stander)) = line.back_mut() else { return Ok(None) };
-        Ok(if stander.ask(machine, now)? { self.withdraw(number) } else { None })
+        line.back_mut().map(|(_, stander)| stander)
     }
 
-    /// Tries the claims that stand, if a claim may find more than before. `granted` gets each that found something,
-    /// before the next is tried.
+    /// Whether it is worth trying the claims that stand. The first of a line speaks for all of it.
+    pub fn would_find<R: Rows>(&mut self, machine: &Machine<R>, now: Timestamp) -> bool {
+        self.lines.retain_mut(|line| {
+            line.standers.retain(|(_, stander)| stander.waits());
+            !line.standers.is_empty()
+        });
+        let mut firsts = self.lines.iter_mut().filter_map(|line| line.standers.front_mut());
+        firsts.any(|(_, stander)| !stander.is_in_vain(machine, now))
+    }
+
+    /// Tries the claims that stand. `granted` gets each that found something, before the next is tried.
     pub fn serve<R: Rows>(
         &mut self,
         machine: &mut Machine<R>,
         now: Timestamp,
         mut granted: impl FnMut(Stander),
     ) -> Result<()> {
-        if self.lines.is_empty() || !machine.may_have_work() {
-            return Ok(());
-        }
         for line in &mut self.lines {
             let mut at = 0;
             while let Some((_, stander)) = line.standers.get_mut(at) {

@@ -1,0 +1,149 @@
+//! Claims that stand with the writer.
+
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use tidegate_core::codes;
+use tidegate_core::job::State;
+use tidegate_store::params::Stood;
+use tidegate_store::{Error, Result};
+use tokio::sync::oneshot;
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Waits until this claim is with the writer: what is sent after it is answered.
+async fn stands(store: &PgStore, standing: &mut Pin<&mut impl Future<Output = Result<Stood>>>) {
+    tokio::select! {
+        biased;
+        stood = standing => panic!("it does not stand: {stood:?}"),
+        settings = store.settings() => drop(settings.unwrap()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_goes_to_one_who_stands_in_the_commit_that_stores_it() {
+    let f = Fixture::new().await;
+    let user = f.user().await;
+    let (_stay, leave) = oneshot::channel();
+    let mut standing = pin!(f.store.stand(claim_of(5, NOW), leave));
+    stands(&f.store, &mut standing).await;
+    let before = user.number("SELECT max(version) FROM tidegate.log").await;
+    let id = enqueue(&f.store, job("1")).await;
+    let claimed = tokio::time::timeout(LONG, standing).await.unwrap().unwrap().claimed;
+    assert_eq!(claimed.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [id]);
+    assert_eq!(user.number("SELECT max(version) FROM tidegate.log").await, before + 1);
+    let settled = settle(&f.store, claimed.jobs[0].ticket, Outcome::Complete(None), NOW).await;
+    assert_eq!(settled, Settled::Applied(State::Completed));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_finds_nothing_stands_and_leaves_without_the_turn() {
+    let f = Fixture::new().await;
+    let user = f.user().await;
+    // Somebody has the turn and keeps it.
+    user.run("BEGIN; SELECT * FROM tidegate.head FOR UPDATE").await;
+    let (leave, left) = oneshot::channel();
+    let mut standing = pin!(f.store.stand(claim_of(5, NOW), left));
+    stands(&f.store, &mut standing).await;
+    leave.send(()).unwrap();
+    let stood = tokio::time::timeout(LONG, standing).await.expect("it is answered").unwrap();
+    assert!(stood.claimed.jobs.is_empty());
+    user.run("ROLLBACK").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_process_or_a_user_stores_goes_to_one_who_stands() {
+    let f = Fixture::new().await;
+    let (another, user) = (f.another(PgOptions::new()).await, f.user().await);
+    for by_sql in [false, true] {
+        let (_stay, leave) = oneshot::channel();
+        let mut standing = pin!(f.store.stand(claim_of(5, NOW), leave));
+        stands(&f.store, &mut standing).await;
+        let id = if by_sql {
+            user.enqueue("kind => 'task', payload => '1'").await
+        } else {
+            enqueue(&another, job("1")).await
+        };
+        let claimed = tokio::time::timeout(LONG, standing).await.unwrap().unwrap().claimed;
+        assert_eq!(claimed.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [id]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_stand_get_what_a_settlement_makes_room_for() {
+    let f = Fixture::new().await;
+    let one = QueueSettings { concurrency: Some(1), ..QueueSettings::default() };
+    f.store.put_queue(queue(), one, NOW).await.unwrap();
+    let ids = [enqueue(&f.store, job("1")).await, enqueue(&f.store, job("2")).await];
+    let first = claim(&f.store, 5, NOW).await;
+    assert_eq!(first.jobs.len(), 1);
+    let (_stay, leave) = oneshot::channel();
+    let mut standing = pin!(f.store.stand(claim_of(5, NOW), leave));
+    stands(&f.store, &mut standing).await;
+    settle(&f.store, first.jobs[0].ticket, Outcome::Complete(None), NOW).await;
+    let claimed = tokio::time::timeout(LONG, standing).await.unwrap().unwrap().claimed;
+    assert_eq!(claimed.jobs[0].id, ids[1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_stand_are_told_when_the_store_closes() {
+    let f = Fixture::new().await;
+    let (_stay, leave) = oneshot::channel();
+    let mut standing = pin!(f.store.stand(claim_of(5, NOW), leave));
+    stands(&f.store, &mut standing).await;
+    f.store.close().await.unwrap();
+    let told: Error = tokio::time::timeout(LONG, standing).await.expect("it is answered").unwrap_err();
+    assert_eq!(told.code, codes::STORE_CLOSED);
+}
+
+/// While its server is away nobody is told anything; whoever stands gets what comes after it is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_stand_outlast_a_restart_of_the_server() {
+    let mut server = tidegate_testbed::postgres::Server::start(&[]).unwrap();
+    let f = Fixture::at(&server.url(), PgOptions::new()).await;
+    let (_stay, leave) = oneshot::channel();
+    let mut standing = pin!(f.store.stand(claim_of(5, NOW), leave));
+    stands(&f.store, &mut standing).await;
+    server.stop(true).unwrap();
+    server.resume().unwrap();
+    let another = loop {
+        let options = PgOptions::new().schema(&f.schema).unwrap();
+        if let Ok(store) = PgStore::connect(&f.url, options, NOW).await {
+            break store;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    let id = enqueue(&another, job("1")).await;
+    let claimed = tokio::time::timeout(LONG, standing).await.unwrap().unwrap().claimed;
+    assert_eq!(claimed.jobs[0].id, id);
+}
+
+/// A claim need not be on disk, so its worker does not wait for those of its commit who must. Here the server's log is nowhere near where
+/// it has to be: on a standby that does not exist.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_does_not_wait_for_the_disk_as_the_caller_does_who_stored_its_job() {
+    let server = tidegate_testbed::postgres::Server::start(&[]).unwrap();
+    let f = Fixture::at(&server.url(), PgOptions::new()).await;
+    let (_stay, leave) = oneshot::channel();
+    let mut standing = pin!(f.store.stand(claim_of(5, NOW), leave));
+    stands(&f.store, &mut standing).await;
+    let set_standby = async |name: &str| {
+        server.sql(&format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'")).unwrap();
+        server.sql("SELECT pg_reload_conf()").unwrap();
+        let user = f.user().await;
+        let is_set = format!("SELECT (current_setting('synchronous_standby_names') = '{name}')::int::bigint");
+        while user.number(&is_set).await == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    set_standby("nobody").await;
+    let mut enqueued = pin!(enqueue(&f.store, job("1")));
+    let stood = tokio::select! {
+        _ = &mut enqueued => panic!("what is not on disk was acknowledged"),
+        stood = tokio::time::timeout(LONG, standing) => stood.expect("the worker does not wait").unwrap(),
+    };
+    set_standby("").await;
+    assert_eq!(stood.claimed.jobs[0].id, enqueued.await);
+}
