@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_core::codes;
 use tidegate_core::failure::cut;
 use tidegate_core::gates::{
-    Admission, Call, End, Holder, Never, Outcome, Part, Points, Refused, Target, Wait,
+    Admission, Because, Call, End, Holder, Never, Outcome, Part, Points, Refused, Target, Wait,
 };
 use tidegate_core::ids::{ConnectorName, LeaseId};
 use tidegate_core::limits;
@@ -23,6 +23,9 @@ use crate::{Context, Error, Failure, StopReason, mint};
 const SHORTEST: Duration = Duration::from_micros(100);
 /// How soon to come back when the gates' backend is out of reach.
 const UNREACHABLE_MS: i64 = 2_000;
+/// Longest wait for a breaker, whatever it said. An operator's order may last for days and be taken back where nobody calls this job: at a
+/// backend that this process does not hear, or straight at the backend.
+const BREAKER_AGAIN: Duration = Duration::from_mins(1);
 
 /// A call that asks to be admitted by the gates of a connector.
 ///
@@ -268,7 +271,9 @@ impl Asking<'_> {
         self.keeper.remember(call.holder, wait.arrived);
         let gate = self.settings.gate(domain, &wait.gate);
         let park = gate.and_then(|g| to_park(self.settings, g, &call.target, self.cx.job()));
-        let until = self.cx.now().plus_ms(self.pause(wait).as_micros().div_ceil(1_000) as i64);
+        let longest = if wait.because == Because::BreakerOpen { BREAKER_AGAIN } else { Duration::MAX };
+        let pause = self.pause(wait).min(longest);
+        let until = self.cx.now().plus_ms(pause.as_micros().div_ceil(1_000) as i64);
         let clock = self.desk.clock(&*self.keeper.backend);
         let reason = format!("gate {} of {:?}: {}", wait.gate, call.target, wait.explain(clock));
         Failure::waiting(until, cut(reason, limits::MAX_NOTE_BYTES), park, ConnectorName::new(domain).ok())

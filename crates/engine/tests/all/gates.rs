@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidegate::gates::{Answer, GateSettings, Note};
+use tidegate::gates::{Answer, BreakerOrder, GateSettings, Note};
 use tidegate::testing::{self, TestTide};
 use tidegate::{Context, Failure, Job, JobView, Outcome, ParkScope, Report, State, Tidegate, Worker, done};
 
@@ -279,6 +279,27 @@ async fn a_permit_that_an_operator_takes_away_is_lost() {
     });
     tide.run(worker).await;
     assert_eq!(get(&tide, ids[0]).await.result.unwrap().as_str(), "true");
+}
+
+/// Nobody calls the job: whoever took the order back did so where this process does not hear it.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_a_breaker_keeps_for_days_asks_again_within_a_minute() {
+    let tide = tide("[[gates.shopify.gates]]\nname = \"service\"\ngate.breaker = { failures = 3 }").await;
+    let gates = tide.gate_backend().unwrap();
+    let order = async |order| {
+        let (now, note) = (Some(tide.now().0 * 1_000), Note { who: "ada".into(), why: "a test".into() });
+        gates.order_breaker(now, "shopify", ("service", None), order, note).await.unwrap();
+    };
+    order(BreakerOrder::Trip { lasts: 48 * 3_600 * 1_000_000 }).await;
+    let jobs = add(&tide, "acme", 3).await;
+    let taken_back = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(get(&tide, jobs[0]).await.state, State::Scheduled);
+        order(BreakerOrder::Reset).await;
+    };
+    let (report, ()) = tokio::join!(Worker::new(&tide).handle(call).run_until_idle(), taken_back);
+    assert_eq!(report.unwrap().completed, 3);
+    assert!(tide.elapsed_ms() <= 61_000, "{}", tide.elapsed_ms());
 }
 
 #[tokio::test(start_paused = true)]
