@@ -72,7 +72,17 @@ impl PgStore {
         started.await.unwrap_or_else(|_| Err(closed()))?;
         let readers = Readers::start(address, options.clone(), heard.clone())?;
         let readers = Mutex::new(Some(Arc::new(readers)));
-        let store = Self { inner: Arc::new(Inner { inbox, standers: AtomicU64::new(0), readers, heard, options, signals, feed }) };
+        let store = Self {
+            inner: Arc::new(Inner {
+                inbox,
+                standers: AtomicU64::new(0),
+                readers,
+                heard,
+                options,
+                signals,
+                feed,
+            }),
+        };
         // A clock that went back while nobody was here is noticed now, not with the first operation.
         let heard = store.inner.heard.clone();
         let beat = move |m: &mut PgMachine| m.heartbeat(vec![], now.plus_ms(heard.clock_ahead()));

@@ -14,6 +14,7 @@
 //! - Between groups the writer follows what others committed, takes over what users put into the inbox, and mends the
 //!   connection, by itself.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -272,6 +273,7 @@ impl Writer {
         });
         if result.is_ok() && self.outage.take().is_some() {
             tracing::info!("The store works again.");
+            self.stirred = true;
             self.signals.work();
         }
         result
@@ -343,47 +345,49 @@ impl Writer {
         let expected = self.expected;
         let (mut to_flush, mut keep) = (false, false);
         let arrived = self.guard(|writer| group.arrive_in_vain(writer));
-        let served = arrived.and_then(|()| self.guard(|writer| match group.needs {
-            Needs::Glance => {
-                writer.session.mend()?;
-                group.apply(&mut writer.session)
-            }
-            Needs::Memory => {
-                writer.session.refresh()?;
-                let signals = writer.session.start()?;
-                writer.send(signals);
-                group.apply(&mut writer.session)
-            }
-            Needs::Rows => {
-                writer.session.begin(Kind::Read)?;
-                let signals = writer.session.start()?;
-                writer.send(signals);
-                group.apply(&mut writer.session)?;
-                writer.session.finish_reading()
-            }
-            Needs::Lock => {
-                writer.session.foresee(group.take_completions(), group.now)?;
-                writer.session.begin(Kind::Write)?;
-                let signals = writer.session.start()?;
-                writer.send(signals);
-                // Others came while the lock was waited for; those that were just answered are about to.
-                let wait = Some((expected, began));
-                group.gather(&mut writer.inbox, &mut writer.clock, &mut writer.standing, wait);
-                writer.session.dirty();
-                group.apply(&mut writer.session)?;
-                // A lone caller is best served by a commit that waits; others must not wait for it.
-                let lone = group.taken.len() == 1 && expected <= 1;
-                let granted = group.serve_standing(writer)?;
-                let patient = lone && !granted && !group.bulk && writer.inbox.is_empty();
-                let committed = writer.session.commit(group.durable, patient)?;
-                // Those who stand have been tried since.
-                let stirred = std::mem::take(&mut writer.stirred);
-                writer.send(committed.signals);
-                writer.stirred = stirred;
-                (to_flush, keep) = (committed.to_flush, committed.keep);
-                Ok(())
-            }
-        }));
+        let served = arrived.and_then(|()| {
+            self.guard(|writer| match group.needs {
+                Needs::Glance => {
+                    writer.session.mend()?;
+                    group.apply(&mut writer.session)
+                }
+                Needs::Memory => {
+                    writer.session.refresh()?;
+                    let signals = writer.session.start()?;
+                    writer.send(signals);
+                    group.apply(&mut writer.session)
+                }
+                Needs::Rows => {
+                    writer.session.begin(Kind::Read)?;
+                    let signals = writer.session.start()?;
+                    writer.send(signals);
+                    group.apply(&mut writer.session)?;
+                    writer.session.finish_reading()
+                }
+                Needs::Lock => {
+                    writer.session.foresee(group.take_completions(), group.now)?;
+                    writer.session.begin(Kind::Write)?;
+                    let signals = writer.session.start()?;
+                    writer.send(signals);
+                    // Others came while the lock was waited for; those that were just answered are about to.
+                    let wait = Some((expected, began));
+                    group.gather(&mut writer.inbox, &mut writer.clock, &mut writer.standing, wait);
+                    writer.session.dirty();
+                    group.apply(&mut writer.session)?;
+                    // A lone caller is best served by a commit that waits; others must not wait for it.
+                    let lone = group.taken.len() == 1 && expected <= 1;
+                    let granted = group.serve_standing(writer)?;
+                    let patient = lone && !granted && !group.bulk && writer.inbox.is_empty();
+                    let committed = writer.session.commit(group.durable, patient)?;
+                    // Those who stand have been tried since.
+                    let stirred = std::mem::take(&mut writer.stirred);
+                    writer.send(committed.signals);
+                    writer.stirred = stirred;
+                    (to_flush, keep) = (committed.to_flush, committed.keep);
+                    Ok(())
+                }
+            })
+        });
         match served {
             Ok(()) => {
                 self.expected = group.taken.len();
@@ -415,7 +419,9 @@ impl Writer {
 struct Group {
     taken: Vec<Box<dyn Operation>>,
     /// Claims that came to stand.
-    arrived: Vec<(u64, Stander)>,
+    arrived: VecDeque<(u64, Stander)>,
+    /// Claims that stood and got something.
+    granted: Vec<Stander>,
     /// Claims that stand were tried.
     tried: bool,
     ids: Vec<JobId>,
@@ -434,7 +440,8 @@ impl Default for Group {
     fn default() -> Self {
         Self {
             taken: vec![],
-            arrived: vec![],
+            arrived: VecDeque::new(),
+            granted: vec![],
             tried: false,
             ids: vec![],
             jobs: 0,
@@ -454,11 +461,12 @@ impl Group {
             Message::Stand(number, stander) => {
                 clock.read(stander.now());
                 self.now = self.now.max(stander.now());
-                self.arrived.push((number, *stander));
+                self.arrived.push_back((number, *stander));
             }
             Message::Withdraw(number) => {
                 let here = self.arrived.iter().position(|(n, _)| *n == number);
-                let found = here.map(|at| self.arrived.remove(at).1).or_else(|| standing.withdraw(number));
+                let found = here.and_then(|at| self.arrived.remove(at)).map(|(_, stander)| stander);
+                let found = found.or_else(|| standing.withdraw(number));
                 found.into_iter().for_each(|stander| stander.answer(None));
             }
             close @ Message::Close(_) => self.next = Some(close),
@@ -531,18 +539,18 @@ impl Group {
 
     /// Tries claims that have come, and those that stand if one may find more than before. Whether one was granted something.
     fn serve_standing(&mut self, writer: &mut Writer) -> Result<bool> {
-        let before = self.taken.len();
-        let (machine, standing) = (writer.session.machine()?, &mut writer.standing);
+        let (machine, standing, granted) =
+            (writer.session.machine()?, &mut writer.standing, &mut self.granted);
         let now = self.now;
         self.tried = !self.arrived.is_empty() || !standing.is_empty();
-        let mut granted = vec![];
-        for (number, stander) in self.arrived.drain(..) {
+        while let Some((number, stander)) = self.arrived.pop_front() {
             granted.extend(standing.arrive(number, stander, machine, now)?);
         }
         if std::mem::take(&mut writer.stirred) || machine.may_have_work() {
             standing.serve(machine, now, |stander| granted.push(stander))?;
         }
-        for stander in granted {
+        let before = self.taken.len();
+        for stander in self.granted.drain(..) {
             if let Some(claimed) = stander.granted() {
                 machine.rows_mut().foreseen().note(claimed);
             }
@@ -570,6 +578,9 @@ impl Group {
         for operation in self.taken.drain(..) {
             operation.answer(undone);
         }
+        // None is left of these unless something failed.
+        let arrived = self.arrived.drain(..).map(|(_, stander)| stander);
+        arrived.chain(self.granted.drain(..)).for_each(|stander| stander.answer(undone));
     }
 }
 

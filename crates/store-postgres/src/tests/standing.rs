@@ -120,6 +120,21 @@ async fn those_who_stand_outlast_a_restart_of_the_server() {
     assert_eq!(claimed.jobs[0].id, id);
 }
 
+/// A claim that cannot be tried, because the server is away, is told just that, and its worker comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_comes_while_the_server_is_away_is_told_so() {
+    let mut server = tidegate_testbed::postgres::Server::start(&[]).unwrap();
+    let f = Fixture::at(&server.url(), PgOptions::new()).await;
+    server.stop(true).unwrap();
+    // Of a queue that is not known a claim has something to write.
+    let other = Claim { queues: vec![("other".parse().unwrap(), 5)], ..claim_of(5, NOW) };
+    let (_stay, leave) = oneshot::channel();
+    let told =
+        tokio::time::timeout(LONG, f.store.stand(other, leave)).await.expect("it is answered").unwrap_err();
+    assert_eq!(told.code, codes::STORE_UNREACHABLE, "{told}");
+    server.resume().unwrap();
+}
+
 /// A claim need not be on disk, so its worker does not wait for those of its commit who must. Here the server's log is nowhere near where
 /// it has to be: on a standby that does not exist.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

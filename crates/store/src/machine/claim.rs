@@ -277,10 +277,7 @@ impl<R: Rows> Machine<R> {
         let expiry = known.leases.next_expiry().filter(|_| any(|m, id| m.memory.lanes.running_count(id) > 0));
         let more = (!known.untold.is_empty()).then_some(now);
         let drained = self.draining.values().map(|d| d.until).filter(|t| *t > now).min();
-        [known.lanes.next_wakeup(queues, now), due, expiry, drained, more]
-            .into_iter()
-            .flatten()
-            .min()
+        [known.lanes.next_wakeup(queues, now), due, expiry, drained, more].into_iter().flatten().min()
     }
 
     /// Extends leases.
