@@ -150,6 +150,8 @@ macro_rules! suite {
                 a_standing_claim_comes_back_when_a_delay_ends,
                 a_standing_claim_hears_of_a_delay_that_was_set_later,
                 a_standing_claim_is_refused_like_any_other,
+                a_claim_that_has_stood_for_long_does_not_turn_the_clock_back,
+                a_claim_that_stands_does_not_undo_a_step_back_of_the_clock,
             }
             stalls {
                 jobs_of_a_stalled_batch_run_one_at_a_time_per_process,

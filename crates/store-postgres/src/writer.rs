@@ -121,8 +121,7 @@ impl Writer {
         poll: Duration,
         now: Timestamp,
     ) -> Self {
-        let clock = CallersClock { last: now, read: Instant::now() };
-        let dice = Seed::new(wall_clock().0.cast_unsigned() ^ u64::from(std::process::id()));
+        let dice = Seed::new(wall_nanos().cast_unsigned() ^ u64::from(std::process::id()));
         Self {
             inbox,
             runtime,
@@ -135,7 +134,7 @@ impl Writer {
             standing: Standing::default(),
             stirred: false,
             poll,
-            clock,
+            clock: CallersClock::new(now),
             dice,
             expected: 0,
             looked: Instant::now(),
@@ -150,7 +149,7 @@ impl Writer {
         let rows = self.session.ask(Sql::HeadClock, &[])?;
         let round_trip = began.elapsed().as_millis() as i64;
         let theirs: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0).or_store())?;
-        let ahead = theirs - (before.0 / 1_000_000 + round_trip / 2);
+        let ahead = theirs - (before.0 + round_trip / 2);
         self.heard.set_clock_ahead(if ahead.abs() <= CLOCKS_AGREE_MS { 0 } else { ahead });
         Ok(())
     }
@@ -161,7 +160,7 @@ impl Writer {
             self.failed(error);
         }
         // The server's time from the first moment on.
-        self.clock.last = self.clock.last.plus_ms(self.heard.clock_ahead());
+        self.clock.ahead_ms += self.heard.clock_ahead();
         // Whoever connects finds the jobs that users put into the inbox before.
         self.heard.doubt_inbox();
         for _ in 0..LOOKS_AT_START {
@@ -259,24 +258,28 @@ impl Writer {
             }
             Ok(())
         });
-        if let Err(error) = looked {
-            self.failed(error);
+        match looked {
+            Ok(()) => self.works(),
+            Err(error) => self.failed(error),
         }
     }
 
-    /// Runs something that may panic, and ends an outage if it works.
+    /// Runs something that may panic.
     fn guard<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let result = catch_unwind(AssertUnwindSafe(|| run(self)));
-        let result = result.unwrap_or_else(|_| {
+        result.unwrap_or_else(|_| {
             self.session.dirty();
             Err(Error::internal("an operation met a defect; nothing was stored"))
-        });
-        if result.is_ok() && self.outage.take().is_some() {
+        })
+    }
+
+    /// The server has answered.
+    fn works(&mut self) {
+        if self.outage.take().is_some() {
             tracing::info!("The store works again.");
             self.stirred = true;
             self.signals.work();
         }
-        result
     }
 
     /// After a failure nothing in memory is to be trusted but what was committed.
@@ -303,8 +306,11 @@ impl Writer {
         if self.standing.is_empty() || self.outage.is_some() || !std::mem::take(&mut self.stirred) {
             return false;
         }
-        let now = self.clock.now();
-        let found = self.session.machine().is_ok_and(|machine| self.standing.would_find(machine, now));
+        let (standing, clock) = (&mut self.standing, &self.clock);
+        let found = self.session.machine().is_ok_and(|machine| {
+            let now = clock.now().max(machine.now());
+            standing.would_find(machine, now)
+        });
         self.stirred = found;
         found
     }
@@ -338,31 +344,31 @@ impl Writer {
         let mut group = Group::default();
         match first {
             Some(first) => group.take(first, &mut self.clock, &mut self.standing),
-            None => group.needs = Needs::Lock,
+            None => (group.needs, group.for_standing) = (Needs::Lock, true),
         }
         group.gather(&mut self.inbox, &mut self.clock, &mut self.standing, None);
         let began = Instant::now();
         let expected = self.expected;
         let (mut to_flush, mut keep) = (false, false);
-        let arrived = self.guard(|writer| group.arrive_in_vain(writer));
-        let served = arrived.and_then(|()| {
-            self.guard(|writer| match group.needs {
+        let served = self.guard(|writer| {
+            group.arrive_in_vain(writer)?;
+            match group.needs {
                 Needs::Glance => {
                     writer.session.mend()?;
-                    group.apply(&mut writer.session)
+                    group.apply(&mut writer.session)?;
                 }
                 Needs::Memory => {
                     writer.session.refresh()?;
                     let signals = writer.session.start()?;
                     writer.send(signals);
-                    group.apply(&mut writer.session)
+                    group.apply(&mut writer.session)?;
                 }
                 Needs::Rows => {
                     writer.session.begin(Kind::Read)?;
                     let signals = writer.session.start()?;
                     writer.send(signals);
                     group.apply(&mut writer.session)?;
-                    writer.session.finish_reading()
+                    writer.session.finish_reading()?;
                 }
                 Needs::Lock => {
                     writer.session.foresee(group.take_completions(), group.now)?;
@@ -384,13 +390,18 @@ impl Writer {
                     writer.send(committed.signals);
                     writer.stirred = stirred;
                     (to_flush, keep) = (committed.to_flush, committed.keep);
-                    Ok(())
                 }
-            })
+            }
+            Ok(())
         });
         match served {
             Ok(()) => {
-                self.expected = group.taken.len();
+                if group.needs > Needs::Glance {
+                    self.works();
+                }
+                if group.callers > 0 {
+                    self.expected = group.callers;
+                }
                 if to_flush {
                     // Who has changed nothing has seen what may not be on disk yet.
                     let waits = |traits: &Traits| keep || traits.durable || traits.needs < Needs::Lock;
@@ -404,8 +415,8 @@ impl Writer {
             }
             Err(error) => {
                 group.answer(Some(&error));
-                if group.tried {
-                    // One of them may be to blame.
+                if group.tried || group.for_standing {
+                    // One of them may be to blame, or nobody else was there to be told.
                     self.standing.take_all().for_each(|stander| stander.answer(Some(&error)));
                 }
                 self.failed(error);
@@ -418,6 +429,10 @@ impl Writer {
 /// Operations that share a transaction.
 struct Group {
     taken: Vec<Box<dyn Operation>>,
+    /// How many of them were sent.
+    callers: usize,
+    /// It was begun for those who stand.
+    for_standing: bool,
     /// Claims that came to stand.
     arrived: VecDeque<(u64, Stander)>,
     /// Claims that stood and got something.
@@ -440,6 +455,8 @@ impl Default for Group {
     fn default() -> Self {
         Self {
             taken: vec![],
+            callers: 0,
+            for_standing: false,
             arrived: VecDeque::new(),
             granted: vec![],
             tried: false,
@@ -485,6 +502,7 @@ impl Group {
             self.now = self.now.max(now);
         }
         self.taken.push(operation);
+        self.callers += 1;
     }
 
     /// What the operations complete, taken out of them.
@@ -526,9 +544,9 @@ impl Group {
             return Ok(());
         }
         writer.session.mend()?;
-        let (machine, now) = (writer.session.machine()?, self.now);
+        let machine = writer.session.machine()?;
         for (number, stander) in std::mem::take(&mut self.arrived) {
-            let rest = writer.standing.arrive_in_vain(number, stander, machine, now);
+            let rest = writer.standing.arrive_in_vain(number, stander, machine);
             self.arrived.extend(rest.map(|stander| (number, stander)));
         }
         if !self.arrived.is_empty() {
@@ -537,18 +555,11 @@ impl Group {
         Ok(())
     }
 
-    /// Tries claims that have come, and those that stand if one may find more than before. Whether one was granted something.
+    /// Tries those who stand, if one may find more than before, and then claims that have come. Whether one was granted something.
     fn serve_standing(&mut self, writer: &mut Writer) -> Result<bool> {
-        let (machine, standing, granted) =
-            (writer.session.machine()?, &mut writer.standing, &mut self.granted);
-        let now = self.now;
-        self.tried = !self.arrived.is_empty() || !standing.is_empty();
-        while let Some((number, stander)) = self.arrived.pop_front() {
-            granted.extend(standing.arrive(number, stander, machine, now)?);
-        }
-        if std::mem::take(&mut writer.stirred) || machine.may_have_work() {
-            standing.serve(machine, now, |stander| granted.push(stander))?;
-        }
+        self.tried = !self.arrived.is_empty() || !writer.standing.is_empty();
+        self.try_standing(writer).map_err(|error| writer.session.cause_of(error))?;
+        let machine = writer.session.machine()?;
         let before = self.taken.len();
         for stander in self.granted.drain(..) {
             if let Some(claimed) = stander.granted() {
@@ -557,6 +568,23 @@ impl Group {
             self.taken.push(Box::new(Granted::new(stander)));
         }
         Ok(self.taken.len() > before)
+    }
+
+    fn try_standing(&mut self, writer: &mut Writer) -> Result<()> {
+        let (machine, standing, granted) =
+            (writer.session.machine()?, &mut writer.standing, &mut self.granted);
+        // The callers' time, if there was one. What is made up is never taken for a clock that went back.
+        let made_up = if self.callers == 0 { writer.clock.now() } else { machine.now() };
+        let now = made_up.max(machine.now());
+        if std::mem::take(&mut writer.stirred) || machine.may_have_work() {
+            // The lock is held: the rest has a transaction of its own.
+            let left = GROUP_JOBS.saturating_sub(self.jobs);
+            writer.stirred = standing.serve(machine, now, left, |stander| granted.push(stander))?;
+        }
+        while let Some((number, stander)) = self.arrived.pop_front() {
+            granted.extend(standing.arrive(number, stander, machine)?);
+        }
+        Ok(())
     }
 
     fn apply(&mut self, session: &mut Session) -> Result<()> {
@@ -584,24 +612,31 @@ impl Group {
     }
 }
 
-/// The callers' time, for what the writer does between their calls.
+/// The callers' time, for what the writer does between their calls: how far it is ahead of this machine's clock, which goes on while the
+/// machine sleeps and goes back when theirs does.
 struct CallersClock {
-    last: Timestamp,
-    read: Instant,
+    ahead_ms: i64,
 }
 
 impl CallersClock {
+    fn new(now: Timestamp) -> Self {
+        Self { ahead_ms: now.since(wall_clock()) }
+    }
+
     fn read(&mut self, now: Timestamp) {
-        (self.last, self.read) = (now, Instant::now());
+        *self = Self::new(now);
     }
 
     fn now(&self) -> Timestamp {
-        self.last.plus_ms(self.read.elapsed().as_millis() as i64)
+        wall_clock().plus_ms(self.ahead_ms)
     }
 }
 
-/// The system's time in nanoseconds since 1970.
+/// The system's time.
 fn wall_clock() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    Timestamp(since.as_nanos() as i64)
+    Timestamp(wall_nanos() / 1_000_000)
+}
+
+fn wall_nanos() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_nanos() as i64
 }

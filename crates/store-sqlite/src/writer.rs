@@ -366,7 +366,9 @@ impl Writer {
             }
             if group.writing {
                 if machine.may_have_work() {
-                    standing.serve(machine, *last_now, |granted| group.done.push(Box::new(granted)))?;
+                    // All of them: claims of one process, and no lock that others wait for.
+                    let now = machine.now();
+                    standing.serve(machine, now, usize::MAX, |granted| group.done.push(Box::new(granted)))?;
                 }
                 machine.rows_mut().commit()?;
             }
@@ -551,7 +553,7 @@ impl Group {
             Message::Stand(number, stander) => {
                 *last_now = stander.now();
                 self.begin(machine)?;
-                let got = standing.arrive(number, *stander, machine, *last_now)?;
+                let got = standing.arrive(number, *stander, machine)?;
                 self.done.extend(got.map(|stander| Box::new(stander) as Box<dyn Operation>));
                 Ok(())
             }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_core::codes;
+use tidegate_core::job::State;
 use tidegate_store::Store;
 use tidegate_store::params::{Claim, Claimed, ClaimedJob};
 use tokio::sync::oneshot;
@@ -131,4 +132,64 @@ pub async fn a_standing_claim_is_refused_like_any_other(w: &mut World) {
     let (_stay, leave) = oneshot::channel();
     let code = refused(w.store().stand(w.claim_on(&["nowhere"], 1), leave).await);
     assert_eq!(code, codes::UNKNOWN_QUEUE);
+    let (_stay, leave) = oneshot::channel();
+    let code = refused(w.store().stand(Claim { lease_ms: 0, ..by(w, "w1") }, leave).await);
+    assert_eq!(code, codes::INVALID_TIME);
+    let (_stay, leave) = oneshot::channel();
+    let code = refused(w.store().stand(w.claim_on(&["q", "q"], 1), leave).await);
+    assert_eq!(code, codes::INVALID_REQUEST);
+}
+
+/// A claim stands on another queue; then something happens that has no time of its own, and after which a claim may find more.
+async fn while_one_stands<T>(w: &mut World, other: impl AsyncFnOnce(&mut World) -> T) -> T {
+    w.queue("other", |_| ()).await;
+    let (_stay, leave) = oneshot::channel();
+    let (store, claim) = (w.store(), Claim { worker: worker("w2"), ..w.claim_on(&["other"], 1) });
+    let standing = async {
+        let mut standing = std::pin::pin!(store.stand(claim.clone(), leave));
+        loop {
+            let stood = (&mut standing).await.expect("a standing claim is answered");
+            assert!(stood.claimed.jobs.is_empty());
+            // It may come back to be asked again, by a worker that has not heard of the time since.
+            let (_, leave) = oneshot::channel();
+            standing.set(store.stand(claim.clone(), leave));
+        }
+    };
+    let done = async {
+        tokio::task::yield_now().await;
+        let done = other(w).await;
+        w.kind("another", "other", |_| ()).await;
+        done
+    };
+    tokio::select! {
+        biased;
+        () = standing => unreachable!("it stands for ever"),
+        done = done => done,
+    }
+}
+
+pub async fn a_claim_that_has_stood_for_long_does_not_turn_the_clock_back(w: &mut World) {
+    let id = w.add_one().await;
+    let job = w.claim_one().await;
+    while_one_stands(w, async |w| {
+        for ms in [20_000, 20_000, 25_000] {
+            w.pass(ms);
+            assert!(w.beat(job.ticket.lease).await.until.is_some());
+        }
+    })
+    .await;
+    w.advance().await;
+    assert_eq!(w.state(id).await, State::Running);
+    w.finish(&job).await;
+}
+
+pub async fn a_claim_that_stands_does_not_undo_a_step_back_of_the_clock(w: &mut World) {
+    let job = while_one_stands(w, async |w| {
+        w.pass(-3_600_000);
+        w.add_one().await;
+        w.claim_one().await
+    })
+    .await;
+    w.advance().await;
+    w.finish(&job).await;
 }

@@ -82,8 +82,8 @@ impl Lanes {
     /// Whether a claim on these queues would find a job or a suspect, or time has something to do for it first.
     pub fn has_something_for(&self, queues: &[(QueueId, u32)], now: Timestamp) -> bool {
         let suspect = |(id, left): &(QueueId, u32)| {
-            let queue = self.queues.get(id).filter(|_| *left > 0);
-            queue.is_some_and(|q| q.active.first_suspect(&self.caps).is_some())
+            let queue = self.queues.get(id).filter(|queue| *left > 0 && queue.free(now) > 0);
+            queue.is_some_and(|queue| queue.active.first_suspect(&self.caps).is_some())
         };
         self.ages(now) || self.next_queue(queues, now).is_some() || queues.iter().any(suspect)
     }

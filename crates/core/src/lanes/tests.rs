@@ -385,6 +385,18 @@ fn a_kind_runs_no_more_than_its_limit_over_all_its_groups() {
 }
 
 #[test]
+fn a_suspect_of_a_full_queue_is_nothing_to_ask_for() {
+    let mut w = World::new(QueueSettings { concurrency: Some(1), ..QueueSettings::default() });
+    let lane = w.lane("a", Priority::Medium);
+    w.lanes.add_suspect(lane, Seq(99), Exclusive(false), w.now, w.now);
+    assert!(w.lanes.has_something_for(&[(Q, 5)], w.now));
+    assert!(w.lanes.take_suspect(lane, Seq(99), w.now));
+    w.lanes.add_suspect(lane, Seq(100), Exclusive(false), w.now, w.now);
+    assert_eq!(w.lanes.find_suspect(&[(Q, 5)], SuspectRoom::Alone, w.now), SuspectPick::Nothing);
+    assert!(!w.lanes.has_something_for(&[(Q, 5)], w.now));
+}
+
+#[test]
 fn a_suspect_of_a_full_kind_waits() {
     let mut w = World::new(QueueSettings::default());
     let kind = KindId(7);

@@ -162,3 +162,55 @@ async fn a_worker_does_not_wait_for_the_disk_as_the_caller_does_who_stored_its_j
     set_standby("").await;
     assert_eq!(stood.claimed.jobs[0].id, enqueued.await);
 }
+
+/// Its process is left behind by a migration in the very moment in which a job came: it is told, and the turn is not asked for again and
+/// again for its sake.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_for_whom_nothing_can_be_done_are_told_why() {
+    let f = Fixture::new().await;
+    let another = f.another(PgOptions::new()).await;
+    let (first, second, watcher) = (f.user().await, f.user().await, f.user().await);
+    let (_stay, leave) = oneshot::channel();
+    let mut standing = pin!(f.store.stand(claim_of(5, NOW), leave));
+    stands(&f.store, &mut standing).await;
+    let waiting = async |n: i64| {
+        let asked = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ '\\m{}\\M'",
+            f.schema
+        );
+        while watcher.number(&asked).await < n {
+            tokio::task::yield_now().await;
+        }
+    };
+    // The turns, in this order: one who has it, the other process, the migration, and then whoever hears of the other's job.
+    first.run("BEGIN; SELECT * FROM tidegate.head FOR UPDATE").await;
+    let other = async { enqueue(&another, job("1")).await };
+    let migration = async {
+        waiting(1).await;
+        second.run("UPDATE tidegate.head SET readable_from = 99").await;
+    };
+    let last = async {
+        waiting(2).await;
+        first.run("COMMIT").await;
+    };
+    tokio::join!(other, migration, last);
+    let told = tokio::time::timeout(LONG, standing).await.expect("it is told").unwrap_err();
+    assert_eq!(told.code, codes::STORE_NEWER);
+}
+
+/// An outage is over when the server has answered, not when somebody is about to ask it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_lasts_until_the_server_answers() {
+    let mut server = tidegate_testbed::postgres::Server::start(&[]).unwrap();
+    let f = Fixture::at(&server.url(), PgOptions::new()).await;
+    server.stop(true).unwrap();
+    while f.store.enqueue(vec![job("1")], NOW).await.is_ok() {}
+    let mut work = f.store.signals().on_work();
+    work.borrow_and_update();
+    for _ in 0..20 {
+        assert!(f.store.enqueue(vec![job("1")], NOW).await.is_err());
+    }
+    assert!(!work.has_changed().unwrap(), "nobody is called to a store that does not work");
+    server.resume().unwrap();
+    tokio::time::timeout(LONG, work.changed()).await.expect("it works again").unwrap();
+}

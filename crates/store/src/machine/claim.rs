@@ -19,19 +19,7 @@ use crate::{Error, Result};
 impl<R: Rows> Machine<R> {
     /// Hands out jobs under one lease.
     pub fn claim(&mut self, claim: Claim) -> Result<Claimed> {
-        if !limits::LEASE_MS.contains(&claim.lease_ms) {
-            let detail = format!("a lease of {} ms; between 1 s and 1 h are allowed", claim.lease_ms);
-            return Err(Error::new(codes::INVALID_TIME, detail));
-        }
-        let names: HashSet<&QueueName> = claim.queues.iter().map(|(name, _)| name).collect();
-        if names.len() < claim.queues.len() {
-            return Err(Error::new(codes::INVALID_REQUEST, "a queue is named twice in one claim"));
-        }
-        let queues = claim
-            .queues
-            .iter()
-            .map(|(name, room)| Ok((self.queue_id(name)?, *room)))
-            .collect::<Result<Vec<_>>>()?;
+        let queues = self.asked_of(&claim)?;
         let foreseen = if cfg!(debug_assertions) { self.in_vain(&claim) } else { None };
         self.advance(claim.now)?;
         let now = self.last_now;
@@ -46,16 +34,27 @@ impl<R: Rows> Machine<R> {
         Ok(reply)
     }
 
+    /// The queues of a claim, if there is nothing wrong with it.
+    fn asked_of(&self, claim: &Claim) -> Result<Vec<(QueueId, u32)>> {
+        if !limits::LEASE_MS.contains(&claim.lease_ms) {
+            let detail = format!("a lease of {} ms; between 1 s and 1 h are allowed", claim.lease_ms);
+            return Err(Error::new(codes::INVALID_TIME, detail));
+        }
+        let names: HashSet<&QueueName> = claim.queues.iter().map(|(name, _)| name).collect();
+        if names.len() < claim.queues.len() {
+            return Err(Error::new(codes::INVALID_REQUEST, "a queue is named twice in one claim"));
+        }
+        claim.queues.iter().map(|(name, room)| Ok((self.queue_id(name)?, *room))).collect()
+    }
+
     /// The answer to a claim, if it is certain without looking at rows that it finds nothing, and nothing else is to be done by now.
     pub fn in_vain(&self, claim: &Claim) -> Option<Claimed> {
         // That a clock went back is for the claim to notice, and what is wrong with it for the claim to say.
-        if !self.is_on_time(claim.now) || !self.draining.is_empty() {
+        if !self.is_on_time(claim.now) {
             return None;
         }
         let now = claim.now.max(self.last_now);
-        let names = &self.memory.names;
-        let known = |(name, room): &(QueueName, u32)| Some((names.queue_id(name)?, *room));
-        let queues = claim.queues.iter().map(known).collect::<Option<Vec<_>>>()?;
+        let queues = self.asked_of(claim).ok()?;
         if self.has_something_due(now) || self.memory.lanes.has_something_for(&queues, now) {
             return None;
         }
@@ -134,7 +133,7 @@ impl<R: Rows> Machine<R> {
         now < current.until
     }
 
-    /// Whether this process drains for a suspect of a queue that the claiming worker does not serve.
+    /// Whether this process drains for a suspect, which may be of a queue that the claiming worker does not serve.
     fn drains_for_another(&self, process: ProcessId, now: Timestamp) -> bool {
         self.draining
             .get(&process)
@@ -143,7 +142,7 @@ impl<R: Rows> Machine<R> {
 
     /// Whether this process gets nothing because of a suspect, though others might.
     pub(super) fn holds_back(&self, process: ProcessId) -> bool {
-        self.memory.leases.runs_exclusive(process) || self.draining.contains_key(&process)
+        self.memory.leases.runs_exclusive(process) || self.drains_for_another(process, self.last_now)
     }
 
     fn grant(

@@ -99,8 +99,8 @@ pub struct Machine<R> {
     memory: Memory,
     /// Numbers below this one are reserved for jobs in the rows.
     reserved_seq: i64,
-    /// The latest time seen.
     clock_slack_ms: i64,
+    /// The latest time seen.
     last_now: Timestamp,
     /// Whether what was due next has left the schedule in this operation.
     due_left: bool,
@@ -148,6 +148,11 @@ impl<R: Rows> Machine<R> {
     /// Whether a claim may find more than before the last [`take_signals`](Self::take_signals).
     pub fn may_have_work(&self) -> bool {
         self.memory.signals.work
+    }
+
+    /// The latest time seen; an earlier one after a clock that went back.
+    pub fn now(&self) -> Timestamp {
+        self.last_now
     }
 
     /// Whether this lease still holds this job.

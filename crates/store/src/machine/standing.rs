@@ -79,10 +79,14 @@ impl Stander {
         !self.caller.is_closed()
     }
 
+    /// From now on it is asked by this time, not by that of the moment it began to stand: after a clock that went back, too.
+    fn at(&mut self, now: Timestamp) -> &mut Self {
+        self.claim.now = now;
+        self
+    }
+
     /// Claims. True if it need not stand any longer: something was granted, or it was refused.
-    fn ask<R: Rows>(&mut self, machine: &mut Machine<R>, now: Timestamp) -> Result<bool> {
-        // By the machine's clock, not by the one of the moment the claim began to stand.
-        self.claim.now = self.claim.now.max(now);
+    fn ask<R: Rows>(&mut self, machine: &mut Machine<R>) -> Result<bool> {
         match machine.claim(self.claim.clone()) {
             Ok(claimed) if claimed.jobs.is_empty() => {
                 self.set_alarm(claimed.next_wakeup);
@@ -95,8 +99,7 @@ impl Stander {
     }
 
     /// Whether it would find nothing, which is then not asked for again before the time that is known.
-    fn is_in_vain<R: Rows>(&mut self, machine: &Machine<R>, now: Timestamp) -> bool {
-        self.claim.now = self.claim.now.max(now);
+    fn is_in_vain<R: Rows>(&self, machine: &Machine<R>) -> bool {
         let in_vain = machine.in_vain(&self.claim);
         if let Some(claimed) = &in_vain {
             self.set_alarm(claimed.next_wakeup);
@@ -185,21 +188,19 @@ impl Standing {
         number: u64,
         stander: Stander,
         machine: &mut Machine<R>,
-        now: Timestamp,
     ) -> Result<Option<Stander>> {
         let Some(stander) = self.stand(number, stander) else { return Ok(None) };
-        Ok(if stander.ask(machine, now)? { self.withdraw(number) } else { None })
+        Ok(if stander.ask(machine)? { self.withdraw(number) } else { None })
     }
 
     /// A new claim stands under this number, if it is certain to find nothing. Otherwise it is given back.
     pub fn arrive_in_vain<R: Rows>(
         &mut self,
         number: u64,
-        mut stander: Stander,
+        stander: Stander,
         machine: &Machine<R>,
-        now: Timestamp,
     ) -> Option<Stander> {
-        if !stander.is_in_vain(machine, now) {
+        if !stander.is_in_vain(machine) {
             return Some(stander);
         }
         self.stand(number, stander);
@@ -225,22 +226,30 @@ impl Standing {
             !line.standers.is_empty()
         });
         let mut firsts = self.lines.iter_mut().filter_map(|line| line.standers.front_mut());
-        firsts.any(|(_, stander)| !stander.is_in_vain(machine, now))
+        firsts.any(|(_, stander)| !stander.at(now).is_in_vain(machine))
     }
 
-    /// Tries the claims that stand. `granted` gets each that found something, before the next is tried.
+    /// Tries the claims that stand, until they have got about so many jobs. `granted` gets each that found something, before the next
+    /// is tried. Whether there may be more for those who stand.
     pub fn serve<R: Rows>(
         &mut self,
         machine: &mut Machine<R>,
         now: Timestamp,
+        most: usize,
         mut granted: impl FnMut(Stander),
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        let (mut jobs, mut more) = (0, false);
         for line in &mut self.lines {
             let mut at = 0;
             while let Some((_, stander)) = line.standers.get_mut(at) {
+                more = jobs >= most;
+                if more {
+                    break;
+                }
                 if !stander.waits() {
                     line.standers.remove(at);
-                } else if stander.ask(machine, now)? {
+                } else if stander.at(now).ask(machine)? {
+                    jobs += stander.granted().map_or(0, |claimed| claimed.jobs.len());
                     line.standers.remove(at).into_iter().for_each(|(_, stander)| granted(stander));
                 } else if machine.holds_back(stander.claim.process) {
                     at += 1;
@@ -250,7 +259,7 @@ impl Standing {
             }
         }
         self.lines.retain(|line| !line.standers.is_empty());
-        Ok(())
+        Ok(more)
     }
 
     /// Takes the claim of this number out, if it still stands.
@@ -268,5 +277,50 @@ impl Standing {
     /// Takes all out.
     pub fn take_all(&mut self) -> impl Iterator<Item = Stander> + use<> {
         std::mem::take(&mut self.lines).into_iter().flat_map(|line| line.standers).map(|(_, stander)| stander)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::ids::{JobId, KindName, ProcessId, WorkerId};
+    use tidegate_core::payload::Payload;
+    use tidegate_core::registry::{KindSettings, QueueSettings};
+
+    use super::*;
+    use crate::memory::MemoryRows;
+    use crate::params::NewJob;
+
+    const NOW: Timestamp = Timestamp(1_763_000_000_000);
+
+    #[test]
+    fn what_one_commit_hands_out_is_bounded_and_the_rest_is_told() {
+        let queue: QueueName = "work".parse().unwrap();
+        let kind: KindName = "task".parse().unwrap();
+        let mut machine = Machine::open(MemoryRows::default(), NOW).unwrap();
+        machine.put_queue(queue.clone(), QueueSettings::default(), NOW).unwrap();
+        machine.put_kind(kind.clone(), KindSettings::new(queue.clone())).unwrap();
+        let mut standing = Standing::default();
+        let mut handles = Vec::new();
+        for number in 0..5 {
+            let claim = Claim {
+                worker: WorkerId::new("w").unwrap(),
+                process: ProcessId(1),
+                queues: vec![(queue.clone(), 2)],
+                max: 2,
+                lease_ms: 30_000,
+                now: NOW,
+            };
+            let (stander, handle) = Stander::new(claim);
+            assert!(standing.arrive_in_vain(number, stander, &machine).is_none());
+            handles.push(handle);
+        }
+        let payload = Payload::from_json_text("1", 1 << 20).unwrap();
+        let job = |n| NewJob::new(JobId::from_parts(NOW.0.cast_unsigned(), n), kind.clone(), payload.clone());
+        machine.enqueue((0..10).map(job).collect(), NOW).unwrap();
+        let mut granted = 0;
+        let mut serve = |most| standing.serve(&mut machine, NOW, most, |_| granted += 1).unwrap();
+        assert!(serve(3), "two have got four jobs, and more stand");
+        assert!(!serve(100));
+        assert_eq!(granted, 5);
     }
 }
