@@ -6,14 +6,15 @@
 //     tidegate enqueue greet --data '{"name": "Ada"}' --store http://127.0.0.1:7433
 //
 // Environment: TIDEGATE_STORE (the server, http://127.0.0.1:7433 unless said), TIDEGATE_KEY (if the server has keys).
-// With --idle SECONDS it ends when there was nothing to do for that long; SIGTERM or Ctrl-C ends it after the jobs it
-// has.
+// With --idle SECONDS it ends when there was nothing to do for that long; SIGTERM, Ctrl-C and `tidegate workers drain`
+// end it after the jobs it has.
 
 import { hostname } from 'node:os';
 import { parseArgs } from 'node:util';
 
 const LEASE_MS = 15_000;
 const QUEUE = 'greetings';
+const MAX = 10;
 const url = process.env.TIDEGATE_STORE ?? 'http://127.0.0.1:7433';
 const { values: args } = parseArgs({ options: { idle: { type: 'string' } } });
 const idleMs = args.idle ? Number(args.idle) * 1000 : Infinity;
@@ -97,33 +98,78 @@ class Heart {
   }
 }
 
-async function work() {
-  let stopping = false;
-  for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => { stopping = true; });
+/** Says every few seconds that this worker is alive (`tidegate workers ls`), and hears whether it should end. */
+class Presence {
+  static everyMs = 5_000;
+  static lastsMs = 15_000;
+  running = 0;
+  /** It takes no more jobs. */
+  draining = false;
 
+  constructor(name) {
+    this.path = `/v1/workers/${name}`;
+    this.startedAt = new Date().toISOString();
+    this.timer = setInterval(() => this.announce(), Presence.everyMs);
+  }
+
+  async announce() {
+    const about = {
+      role: 'worker', host: hostname(), pid: process.pid, started_at: this.startedAt, queues: [QUEUE], kinds: ['greet'],
+      concurrency: MAX, running: this.running, draining: this.draining,
+    };
+    try {
+      const { order } = await once('PUT', this.path, { about, ttl_ms: Presence.lastsMs }, Presence.everyMs);
+      if (order?.order === 'drain') this.draining = true;
+    } catch (error) {
+      console.error(`${this.path} was not kept (${error.message}); jobs do not depend on it`);
+    }
+  }
+
+  async end() {
+    clearInterval(this.timer);
+    // If this does not arrive, it is forgotten when its time is over.
+    await once('DELETE', this.path, undefined, 1_000).catch(() => {});
+  }
+}
+
+async function work() {
   // Registering what is registered already changes nothing.
   await call('POST', '/v1/queues', { name: QUEUE });
   await call('PUT', '/v1/kinds/greet', { queue: QUEUE, timeout_ms: 30_000 });
 
   const worker = `node-${hostname()}-${process.pid}`;
+  const presence = new Presence(worker);
+  for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => { presence.draining = true; });
+  try {
+    await presence.announce();
+    await claimAndRun(worker, presence);
+  } finally {
+    await presence.end();
+  }
+}
+
+/** Until it is told to stop, or has been idle for too long. */
+async function claimAndRun(worker, presence) {
   const waitMs = Math.min(idleMs, 5_000);
   let last = Date.now();
-  while (!stopping) {
-    const claim = { worker, queues: [{ name: QUEUE }], max: 10, lease_ms: LEASE_MS, wait_ms: waitMs };
+  while (!presence.draining) {
+    const claim = { worker, queues: [{ name: QUEUE }], max: MAX, lease_ms: LEASE_MS, wait_ms: waitMs };
     const { lease, jobs } = await call('POST', '/v1/claims', claim, waitMs + 10_000);
     if (jobs.length === 0) {
       if (Date.now() - last >= idleMs) return;
       continue;
     }
+    presence.running = jobs.length;
     const heart = new Heart(lease.id);
     const settlements = await Promise.all(jobs.map((job) => {
-      if (stopping) return { ticket: job.ticket, outcome: 'release' };
+      if (presence.draining) return { ticket: job.ticket, outcome: 'release' };
       if (heart.cancelled.has(job.ticket)) return { ticket: job.ticket, outcome: 'cancel' };
       return outcome(job);
     }));
     // Under a lost lease the server refuses each of them; somebody else has the jobs now.
     await call('POST', '/v1/settlements', { settlements });
     heart.stop();
+    presence.running = 0;
     last = Date.now();
   }
 }

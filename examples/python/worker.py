@@ -6,7 +6,8 @@
     tidegate enqueue greet --data '{"name": "Ada"}' --store http://127.0.0.1:7433
 
 Environment: TIDEGATE_STORE (the server, http://127.0.0.1:7433 unless said), TIDEGATE_KEY (if the server has keys).
-With --idle SECONDS it ends when there was nothing to do for that long; SIGTERM or Ctrl-C ends it after the job it has.
+With --idle SECONDS it ends when there was nothing to do for that long; SIGTERM, Ctrl-C and `tidegate workers drain` end
+it after the job it has.
 """
 
 import argparse
@@ -117,6 +118,50 @@ class Heart(threading.Thread):
         self.join()
 
 
+class Presence(threading.Thread):
+    """Says every few seconds that this worker is alive (`tidegate workers ls`), and hears whether it should end."""
+
+    EVERY, LASTS_MS = 5, 15_000
+
+    def __init__(self, server, name, asked_to_end):
+        super().__init__(daemon=True)
+        self.server, self.path, self.asked_to_end = server, f"/v1/workers/{name}", asked_to_end
+        self.over, self.running = threading.Event(), 0
+        self.about = {
+            "role": "worker",
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "queues": [QUEUE],
+            "kinds": ["greet"],
+            "concurrency": 1,
+        }
+
+    def run(self):
+        while not self.over.is_set():
+            try:
+                about = self.about | {"running": self.running, "draining": self.asked_to_end.is_set()}
+                reply = self.server.once("PUT", self.path, {"about": about, "ttl_ms": self.LASTS_MS}, 5)
+                if (reply["order"] or {}).get("order") == "drain":
+                    self.asked_to_end.set()
+            except (OSError, http.client.HTTPException, Refused) as error:
+                self.server.connection = None
+                print(f"{self.path} was not kept ({error}); jobs do not depend on it", file=sys.stderr)
+            self.over.wait(self.EVERY)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.join()
+        try:
+            self.server.once("DELETE", self.path, None, 1)
+        except (OSError, http.client.HTTPException, Refused):
+            pass  # it is forgotten when its time is over
+
+
 def main():
     arguments = argparse.ArgumentParser(description="Runs jobs of kind greet.")
     arguments.add_argument("--idle", type=float, help="end after this many seconds without a job")
@@ -133,6 +178,12 @@ def main():
     server.call("PUT", "/v1/kinds/greet", {"queue": QUEUE, "timeout_ms": 30_000})
 
     name = f"python-{socket.gethostname()}-{os.getpid()}"
+    with Presence(Server(url, key), name, stop) as presence:
+        work(server, beats, name, presence, stop, idle)
+
+
+def work(server, beats, name, presence, stop, idle):
+    """Claims and runs jobs until it is told to stop, or has been idle for too long."""
     wait = min(idle, 5) if idle else 5
     last = time.monotonic()
     while not stop.is_set():
@@ -150,6 +201,7 @@ def main():
                 return
             continue
         settled = []
+        presence.running = 1
         with Heart(beats, claimed["lease"]["id"]) as heart:
             for job in jobs:
                 if heart.lost:
@@ -162,6 +214,7 @@ def main():
                     settled.append(outcome(job))
             if settled:
                 server.call("POST", "/v1/settlements", {"settlements": settled})
+        presence.running = 0
         last = time.monotonic()
 
 

@@ -206,7 +206,9 @@ codes! {
     STORE_UNREACHABLE = "TG5010", Unreachable, "the database cannot be reached",
         "check that it runs and that the URL, the password and the network are right; Tidegate reconnects by itself";
     GATES_UNREACHABLE = "TG5011", Unreachable, "the gates' backend did not answer",
-        "check that it runs and that its address is right; processes that had reached it go on as each gate's setting `degraded` says";
+        "check that it runs and that its address is right (rediss:// is for a server with TLS alone); processes that had reached it go on as each gate's setting `degraded` says";
+    ENDPOINT_UNREACHABLE = "TG5012", Unreachable, "the endpoint that does the jobs cannot be reached",
+        "start it, or correct --url; the jobs are as they were. Without --until-idle a worker waits for it";
 }
 
 /// Finds a code by its id.

@@ -36,6 +36,7 @@ pub(crate) enum Inner {
     Failed(Failed),
     Snooze(Snooze),
     Unfit(Error),
+    Unready(String),
 }
 
 pub(crate) struct Failed {
@@ -163,6 +164,18 @@ impl Failure {
         Self(Box::new(Inner::Unfit(error)))
     }
 
+    /// Not the job's fault: this worker does not have now what its jobs need, and has done nothing yet. The job goes back without
+    /// spending an attempt, others may run it, and this worker claims nothing for a while: 100 ms at first, 5 s at most, until a
+    /// handler of it ends otherwise.
+    ///
+    /// ```
+    /// let failure = tidegate::Failure::unready("the printer is switched off");
+    /// assert_eq!((failure.category(), failure.message()), (None, "the printer is switched off"));
+    /// ```
+    pub fn unready(reason: impl Into<String>) -> Self {
+        Self(Box::new(Inner::Unready(reason.into())))
+    }
+
     pub(crate) fn snoozed(until: Timestamp, reason: String, park: Option<ParkScope>) -> Self {
         Self(Box::new(Inner::Snooze(Snooze { until, reason, park, gate: None })))
     }
@@ -177,7 +190,7 @@ impl Failure {
         Self(Box::new(Inner::Snooze(Snooze { until, reason, park, gate })))
     }
 
-    /// The category; `None` for a snooze and for a worker that is unfit, which are no failures of the job.
+    /// The category; `None` for a snooze and for a worker that is unfit or not ready, which are no failures of the job.
     ///
     /// ```
     /// use tidegate::{Category, Failure};
@@ -186,7 +199,7 @@ impl Failure {
     pub fn category(&self) -> Option<Category> {
         match &*self.0 {
             Inner::Failed(failed) => Some(failed.category),
-            Inner::Snooze(_) | Inner::Unfit(_) => None,
+            Inner::Snooze(_) | Inner::Unfit(_) | Inner::Unready(_) => None,
         }
     }
 
@@ -198,7 +211,7 @@ impl Failure {
     pub fn code(&self) -> &str {
         match &*self.0 {
             Inner::Failed(failed) => &failed.code,
-            Inner::Snooze(_) => "",
+            Inner::Snooze(_) | Inner::Unready(_) => "",
             Inner::Unfit(error) => error.code.id,
         }
     }
@@ -213,6 +226,7 @@ impl Failure {
             Inner::Failed(failed) => &failed.message,
             Inner::Snooze(snooze) => &snooze.reason,
             Inner::Unfit(error) => &error.detail,
+            Inner::Unready(reason) => reason,
         }
     }
 
@@ -232,6 +246,11 @@ impl Failure {
     /// ```
     pub fn is_wait(&self) -> bool {
         matches!(&*self.0, Inner::Snooze(snooze) if snooze.gate.is_some())
+    }
+
+    /// Whether the worker lacked something, and nothing was done.
+    pub(crate) fn is_unready(&self) -> bool {
+        matches!(*self.0, Inner::Unready(_))
     }
 
     pub(crate) fn into_inner(self) -> Inner {
@@ -263,6 +282,7 @@ impl fmt::Display for Failure {
             }
             Inner::Snooze(snooze) => write!(f, "snoozed until {}: {}", snooze.until, snooze.reason),
             Inner::Unfit(error) => write!(f, "the worker is unfit: {error}"),
+            Inner::Unready(reason) => write!(f, "the worker is not ready: {reason}"),
         }
     }
 }

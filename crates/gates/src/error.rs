@@ -74,6 +74,14 @@ impl GatesError {
         Self::UnknownAddress { scheme: shown.into() }
     }
 
+    /// The same, with what was done all the same.
+    pub(crate) fn but(self, done: &'static str) -> Self {
+        match self {
+            Self::Unreachable(why) => Self::Unreachable(Box::new(But { why, done })),
+            other => other,
+        }
+    }
+
     /// A bad address: what is wrong, and what to write instead.
     #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn address(problem: impl ToString, hint: &str) -> Self {
@@ -93,6 +101,21 @@ impl GatesError {
         }
     }
 }
+
+/// An operation that reached no backend, and was not without effect.
+#[derive(Debug)]
+struct But {
+    why: Box<dyn std::error::Error + Send + Sync>,
+    done: &'static str,
+}
+
+impl std::fmt::Display for But {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}; {}", cause(self.why.as_ref()), self.done)
+    }
+}
+
+impl std::error::Error for But {}
 
 /// What is behind an error, down to the first cause: drivers say "error connecting to server" and keep the reason for themselves.
 fn cause(error: &(dyn std::error::Error + 'static)) -> String {

@@ -284,7 +284,8 @@ async fn a_gate_that_is_closed_without_the_backend_can_be_switched_off_there() {
         assert_eq!(because(one.admit(None, &call(9)).await.unwrap()), Because::BackendAway);
         assert!(one.switches("d").await.unwrap().is_empty());
     }
-    assert!(one.switch("d", None, true, note()).await.is_err());
+    let said = one.switch("d", None, true, note()).await.unwrap_err().to_string();
+    assert!(said.ends_with("; in the process that was asked it holds until the backend is back"), "{said}");
     passes(one.admit(None, &call(3)).await.unwrap());
     // The backend has not been told: when it is back, nothing was said.
     fleet.server.is(Mood::Fine);

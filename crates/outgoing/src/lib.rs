@@ -48,6 +48,21 @@ pub struct Response {
     pub cut_off: bool,
 }
 
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoAnswer {
+    /// In words.
+    pub why: String,
+    /// There was no connection: nothing was sent.
+    pub unreachable: bool,
+}
+
+impl NoAnswer {
+    fn because(why: String) -> Self {
+        Self { why, unreachable: false }
+    }
+}
+
 impl Client {
     /// A client that trusts what this machine trusts.
     pub fn new(secure: bool) -> Result<Self, String> {
@@ -84,20 +99,23 @@ impl Client {
     }
 
     /// Sends a request and reads the answer, as far as it may go. The status counts however long the answer is.
-    pub async fn send(&self, request: Request<'_>) -> Result<Response, String> {
+    pub async fn send(&self, request: Request<'_>) -> Result<Response, NoAnswer> {
         let mut built = hyper::Request::builder().method(request.method).uri(request.url);
         for (name, value) in request.headers {
             built = built.header(name, value);
         }
-        let built =
-            built.body(Full::new(Bytes::from(request.body))).map_err(|e| format!("no request: {e}"))?;
-        let answer = self.pool.request(built).await.map_err(|e| causes(&e))?;
+        let built = built
+            .body(Full::new(Bytes::from(request.body)))
+            .map_err(|e| NoAnswer::because(format!("no request: {e}")))?;
+        let answer = self.pool.request(built).await;
+        let answer = answer.map_err(|e| NoAnswer { unreachable: e.is_connect(), why: causes(&e) })?;
         let status = answer.status().as_u16();
         let header = answer.headers().get("retry-after").and_then(|v| v.to_str().ok());
         let retry_after = header.map(str::to_owned);
         let (mut body, mut read, mut cut_off) = (answer.into_body(), Vec::new(), false);
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|e| format!("the answer ({status}) could not be read: {e}"))?;
+            let frame = frame
+                .map_err(|e| NoAnswer::because(format!("the answer ({status}) could not be read: {e}")))?;
             let Some(data) = frame.data_ref() else { continue };
             let room = request.max_answer - read.len();
             read.extend_from_slice(&data[..data.len().min(room)]);

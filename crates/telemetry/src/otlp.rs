@@ -50,7 +50,8 @@ impl Exporter for Otlp {
             body: self.body(spans),
             max_answer: MAX_ANSWER,
         };
-        let answer = self.client.send(request).await.map_err(|why| NotSent::Later { why, after: None })?;
+        let answer =
+            self.client.send(request).await.map_err(|e| NotSent::Later { why: e.why, after: None })?;
         match answer.status {
             200..=299 => Ok(rejected(&answer.text)),
             429 | 502..=504 => {

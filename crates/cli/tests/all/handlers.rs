@@ -332,7 +332,14 @@ fn endpoint<A: AsRef<str> + Send + 'static>(
 ) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/jobs", listener.local_addr().unwrap());
-    let served = std::thread::spawn(move || {
+    (url, answers_on(listener, answers))
+}
+
+fn answers_on<A: AsRef<str> + Send + 'static>(
+    listener: TcpListener,
+    answers: Vec<A>,
+) -> std::thread::JoinHandle<Vec<String>> {
+    std::thread::spawn(move || {
         let mut requests = vec![];
         for answer in answers {
             let (mut stream, _) = listener.accept().unwrap();
@@ -357,8 +364,7 @@ fn endpoint<A: AsRef<str> + Send + 'static>(
             let _ = stream.write_all(close.as_bytes());
         }
         requests
-    });
-    (url, served)
+    })
 }
 
 #[test]
@@ -440,9 +446,32 @@ fn refusals_of_an_endpoint_are_told_apart() {
     work(&place, &["--kind", "hello", "--url", &url]).ok();
     assert_eq!(job(&broken)["dead"]["category"], "TRANSIENT_SERVER");
     served.join().unwrap();
-    let nobody = enqueue(&place, "hello", "3", &["--max-attempts", "1"]);
-    work(&place, &["--kind", "hello", "--url", &url]).ok();
-    assert_eq!(job(&nobody)["dead"]["category"], "TRANSIENT_NETWORK");
+}
+
+/// Nothing was sent, so nothing has failed: not one job spends an attempt, however many wait.
+#[test]
+fn a_worker_waits_for_an_endpoint_that_is_away() {
+    let place = Place::default();
+    place.run(&["kinds", "set", "hello", "--queue", "default"]).ok();
+    let address = ("127.0.0.1", tidegate_testbed::free_port().unwrap());
+    let url = format!("http://127.0.0.1:{}/jobs", address.1);
+    let ids: Vec<String> = (0..30).map(|_| enqueue(&place, "hello", "1", &["--max-attempts", "1"])).collect();
+    let ended = place.run(&["work", "--until-idle", "--kind", "hello", "--url", &url]);
+    assert_eq!(ended.code, 5, "{}", ended.err);
+    let said = flat(&ended.err);
+    assert!(said.contains("error[TG5012]") && said.contains("the endpoint cannot be reached"), "{said}");
+    assert_eq!(said.matches("jobs stay where they are").count(), 1, "{said}");
+    for id in &ids {
+        let job = job(&place, id);
+        assert_eq!((&job["state"], &job["attempt"]), (&"ready".into(), &0.into()), "{job:#}");
+    }
+    let worker = started(&place, &["work", "--until-idle", "--kind", "hello", "--url", &url]);
+    let listener = TcpListener::bind(address).unwrap();
+    let answers = vec!["HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"; ids.len()];
+    let served = answers_on(listener, answers);
+    let output = worker.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(served.join().unwrap().len(), ids.len());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::Running;
 use tidegate::store::params::NewJob;
-use tidegate::{Category, JobId, JobView, Payload, State, Tidegate};
+use tidegate::{Category, JobId, JobView, Payload, State, Tidegate, presence};
 use tidegate_core::ids::{KindName, QueueName};
 use tidegate_core::registry::KindSettings;
 use tidegate_store::{MemoryStore, Registry};
@@ -85,6 +85,37 @@ async fn a_node_worker_processes_jobs_with_fetch_alone() {
     let source = std::fs::read_to_string(example("node/worker.mjs")).unwrap();
     for line in source.lines().filter(|l| l.starts_with("import ")) {
         assert!(line.contains("from 'node:"), "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_of_other_languages_say_that_they_are_alive_and_end_when_they_are_asked_to() {
+    for (program, script) in [("python3", "python/worker.py"), ("node", "node/worker.mjs")] {
+        let store = Arc::new(MemoryStore::new());
+        let server = Running::serve(store.clone()).await;
+        let now = || Tidegate::with_store(store.clone()).now();
+        let mut command = Command::new(program);
+        command.arg(example(script)).env("TIDEGATE_STORE", server.url()).env_remove("TIDEGATE_KEY");
+        let alive = async {
+            loop {
+                let seen = presence::list(&*store, now()).await.unwrap();
+                if let Some(worker) = seen.into_iter().find(|seen| seen.presence.role == "worker") {
+                    break worker;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let asked = async {
+            let worker = tokio::time::timeout(PATIENCE, alive).await.expect("it says that it is alive");
+            assert_eq!(
+                (worker.presence.queues, worker.presence.kinds),
+                (vec!["greetings".to_owned()], vec!["greet".into()])
+            );
+            presence::ask_to_drain(&*store, &worker.name, "ada", now()).await.unwrap();
+        };
+        let (ended, ()) = tokio::join!(output(&mut command), asked);
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(presence::list(&*store, now()).await.unwrap().len(), 0, "it has taken leave");
     }
 }
 

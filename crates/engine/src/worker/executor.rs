@@ -198,10 +198,14 @@ fn settle(shared: &Shared, cx: &Context, end: Option<End>) {
     if let Some(End::Panicked(_)) = end {
         shared.tally.change().panics += 1;
     }
+    let lacks = matches!(&end, Some(End::Returned(Err(failure))) if failure.is_unready());
     let outcome = verdict(shared, cx, end);
+    if !matches!(outcome, Verdict::Release) {
+        shared.rest.end();
+    }
     let permits = std::mem::take(&mut *cx.permits());
     for held in permits.iter().filter(|h| h.take()) {
-        let end = end_of(&outcome, shared.tide.now());
+        let end = if lacks { gates::End::Unused } else { end_of(&outcome, shared.tide.now()) };
         shared.gates.give_back(held.permit.clone(), gates::Outcome::of(end));
     }
     let ticket = cx.job().ticket;
@@ -222,6 +226,10 @@ fn verdict(shared: &Shared, cx: &Context, end: Option<End>) -> Verdict {
             }
             Inner::Unfit(error) => {
                 shared.unfit.send_if_modified(|first| first.is_none() && first.replace(error).is_none());
+                return Verdict::Release;
+            }
+            Inner::Unready(reason) => {
+                shared.rest.begin(&reason);
                 return Verdict::Release;
             }
             Inner::Failed(failed) => Ok(failed),

@@ -19,6 +19,7 @@ mod producer;
 mod pruner;
 mod report;
 mod rescuer;
+mod rest;
 mod roster;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -48,6 +49,7 @@ use self::desk::Desk;
 use self::lease::Ledger;
 use self::memory::Guard;
 use self::report::Tally;
+use self::rest::Rest;
 use self::roster::Roster;
 use self::shutdown::{Crew, Phase, Requests};
 use crate::classify::Rule;
@@ -128,6 +130,7 @@ pub(crate) struct Shared {
     roster: Roster,
     outbox: Outbox,
     memory: Guard,
+    rest: Rest,
     tally: Tally,
     phase: watch::Sender<Phase>,
     /// Attempts in traces, if they are recorded.
@@ -512,6 +515,7 @@ impl Worker {
             roster: Roster::default(),
             outbox: Outbox::default(),
             memory,
+            rest: Rest::default(),
             tally: Tally::default(),
             phase: watch::Sender::new(Phase::Working),
             runs,

@@ -118,6 +118,9 @@ impl Producer<'_> {
         if self.shared.memory.level() == Level::Stop {
             return Ok(Next::Wait(MEMORY_POLL));
         }
+        if let Some(left) = self.shared.rest.left() {
+            return Ok(Next::Wait(left));
+        }
         if self.dry || self.shared.outbox.is_pressed() {
             return Ok(Next::Wait(POLL));
         }

@@ -71,6 +71,27 @@ async fn a_worker_that_can_do_no_job_stops_and_the_job_goes_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_lacks_something_leaves_its_jobs_as_they_are_and_rests() {
+    let tide = testing::tide();
+    tide.register::<Task>().await.unwrap();
+    for n in 0..500 {
+        tide.enqueue(Task { n }).max_attempts(1).await.unwrap();
+    }
+    let (tried, began) = (Arc::new(AtomicU32::new(0)), tokio::time::Instant::now());
+    let seen = tried.clone();
+    let handler = move |_: Task, _: Context| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        let lacks = began.elapsed() < Duration::from_mins(1);
+        async move { if lacks { Err(Failure::unready("the printer is off")) } else { done() } }
+    };
+    let report = Worker::new(&tide).concurrency(10).handle(handler).run_until_idle().await.unwrap();
+    assert_eq!((report.completed, report.failed), (500, 0));
+    let in_vain = tried.load(Ordering::Relaxed) - 500;
+    assert!((10..1_000).contains(&in_vain), "it tried {in_vain} times in a minute");
+    assert!(tide.elapsed_ms() < 66_000, "{}", tide.elapsed_ms());
+}
+
+#[tokio::test(start_paused = true)]
 async fn handlers_and_kinds_must_match_at_start() {
     let tide = testing::tide();
     let none = Worker::new(&tide).run_until_idle().await.unwrap_err();

@@ -131,11 +131,14 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
         self.inner.switch_here(domain, gate, off, &note).await?;
         let answer =
             self.inner.ask_throughout(self.inner.backend.switch(domain, gate, off, note.clone())).await;
-        if answer.is_err() {
-            // If it left just now, the model has begun anew with what it said before.
-            self.inner.switch_here(domain, gate, off, &note).await?;
-        }
-        answer
+        let Err(error) = answer else { return answer };
+        // If it left just now, the model has begun anew with what it said before.
+        self.inner.switch_here(domain, gate, off, &note).await?;
+        Err(if self.inner.is_away() {
+            error.but("in the process that was asked it holds until the backend is back")
+        } else {
+            error
+        })
     }
 
     async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {

@@ -1,11 +1,13 @@
 //! An HTTP endpoint per job: POST with the payload as body. 2xx is done, with the answer as the result, or without one
 //! if the answer cannot be kept, because the work was done all the same; 429 and 503 with
 //! `Retry-After` put the job off without spending an attempt; other 4xx are final; 5xx and broken connections are tried
-//! again. The job's id goes along as `Idempotency-Key`, so that an endpoint can tell a repetition.
+//! again. An endpoint that cannot be reached got nothing: the job is as it was, and the worker waits for its endpoint. The job's id
+//! goes along as `Idempotency-Key`, so that an endpoint can tell a repetition.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use tidegate::{Category, Context, Failure, Outcome, done, done_with};
+use tidegate::{Category, Context, Error, Failure, Outcome, done, done_with};
 use tidegate_core::codes;
 use tidegate_core::limits;
 
@@ -14,21 +16,27 @@ use tidegate_server::outgoing::{Client, Request, Response};
 
 /// Longest delay that an endpoint can ask for.
 const LONGEST: Duration = Duration::from_millis(limits::MAX_SERVER_DELAY_MS as u64);
+/// How long one that is to end when nothing is left waits for its endpoint.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where jobs are sent.
 pub(super) struct Endpoint {
     url: String,
     client: Client,
+    /// How long it may be away; none: for ever.
+    patience: Option<Duration>,
+    away_since: Mutex<Option<Instant>>,
 }
 
 impl Endpoint {
-    pub(super) fn new(url: &str) -> Answer<Self> {
+    pub(super) fn new(url: &str, until_idle: bool) -> Answer<Self> {
         Client::check(url).map_err(|e| {
             Refusal::new(codes::INVALID_REQUEST, format!("--url: {e}"))
                 .hint("write it like http://127.0.0.1:9000/jobs")
         })?;
         let client = Client::new(url.starts_with("https:")).map_err(|e| Refusal::new(codes::INTERNAL, e))?;
-        Ok(Self { url: url.to_owned(), client })
+        let patience = until_idle.then_some(PATIENCE);
+        Ok(Self { url: url.to_owned(), client, patience, away_since: Mutex::default() })
     }
 
     /// Sends one job.
@@ -56,8 +64,27 @@ impl Endpoint {
             () = cx.cancelled() => return Err(Failure::logic("STOPPED", "the job was asked to stop")),
         };
         match answer {
-            Ok(answer) => judge(cx, &answer).await,
-            Err(e) => Err(Failure::new(Category::TransientNetwork, "NO_ANSWER", e)),
+            Err(e) if e.unreachable => Err(self.is_away(&e.why)),
+            answered => {
+                *self.away_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                match answered {
+                    Ok(answer) => judge(cx, &answer).await,
+                    Err(e) => Err(Failure::new(Category::TransientNetwork, "NO_ANSWER", e.why)),
+                }
+            }
+        }
+    }
+
+    /// Nothing was sent.
+    fn is_away(&self, why: &str) -> Failure {
+        let mut since = self.away_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = since.get_or_insert_with(Instant::now).elapsed();
+        let why = format!("the endpoint cannot be reached: {why}");
+        match self.patience {
+            Some(patience) if since >= patience => {
+                Failure::unfit(Error::new(codes::ENDPOINT_UNREACHABLE, why))
+            }
+            _ => Failure::unready(why),
         }
     }
 }

@@ -110,7 +110,7 @@ impl Handler {
         match (&args.exec, &args.url, args.program.as_slice()) {
             (Some(line), None, []) => Command::line(line, grace_ms, pass).map(Self::Command),
             (None, None, words @ [_, ..]) => Command::program(words, grace_ms, pass).map(Self::Command),
-            (None, Some(url), []) => Ok(Self::Endpoint(Endpoint::new(url)?)),
+            (None, Some(url), []) => Ok(Self::Endpoint(Endpoint::new(url, args.until_idle)?)),
             _ => Err(Failure::new(codes::INVALID_REQUEST, "nothing is named that would do the work")
                 .hint("add --exec './handler.sh', --url http://127.0.0.1:9000/jobs, or -- PROGRAM ARGS")),
         }
