@@ -30,8 +30,10 @@ use tidegate_wire::query::{Writer, encode};
 use crate::RemoteStore;
 use crate::call::{Call, Caller};
 
-/// How long an answer may take: whoever asks holds a slot of its worker.
+/// How long an answer to a call may take: whoever asks holds a slot of its worker.
 const WITHIN: Duration = Duration::from_secs(5);
+/// How long an answer to an operator may take: it may go through every key of a domain.
+const OPERATOR: Duration = Duration::from_mins(1);
 
 /// Gates behind a server.
 pub struct RemoteGates {
@@ -79,8 +81,12 @@ impl RemoteGates {
         self.read(Call::post(path, body).map_err(refusal)?).await
     }
 
+    async fn look<T: DeserializeOwned>(&self, path: impl Into<String>) -> Result<T, GatesError> {
+        self.caller.read(Call::get(path).within(OPERATOR).patient(WITHIN)).await.map_err(refusal)
+    }
+
     async fn domain(&self, domain: &str) -> Result<DomainReply, GatesError> {
-        let reply: DomainReply = self.read(Call::get(format!("/v1/gates/{}", encode(domain)))).await?;
+        let reply: DomainReply = self.look(format!("/v1/gates/{}", encode(domain))).await?;
         self.learn(reply.now_us);
         Ok(reply)
     }
@@ -89,7 +95,7 @@ impl RemoteGates {
         let path = format!("/v1/gates/{}", encode(domain));
         let call = Call::post(path, &ActRequest::new(act, note)).map_err(refusal)?;
         // An act whose answer was lost may have been done: saying it twice would be two records.
-        let acted: Acted = self.caller.read(call.within(WITHIN).once()).await.map_err(refusal)?;
+        let acted: Acted = self.caller.read(call.within(OPERATOR).once()).await.map_err(refusal)?;
         if let Some(first) = acted.called_first {
             tracing::warn!(
                 domain,
@@ -266,7 +272,9 @@ impl GateOperations for RemoteGates {
     }
 
     async fn gates_of(&self, domain: &str) -> Result<Option<GateSet>, GatesError> {
-        Ok(self.domain(domain).await?.settings)
+        let mut reply: SettingsReply = self.look("/v1/gates/settings").await?;
+        let unknown = || GatesError::UnknownDomain { domain: domain.into() };
+        reply.settings.gates.remove(domain).map(Some).ok_or_else(unknown)
     }
 
     async fn changes(&self, domain: &str) -> Result<Vec<Change>, GatesError> {
@@ -274,7 +282,7 @@ impl GateOperations for RemoteGates {
     }
 
     async fn usage(&self) -> Result<Vec<DomainUsage>, GatesError> {
-        let reply: DomainsReply = self.read(Call::get("/v1/gates")).await?;
+        let reply: DomainsReply = self.look("/v1/gates").await?;
         Ok(reply.domains)
     }
 

@@ -82,6 +82,12 @@ impl GatesError {
         }
     }
 
+    /// Of an operation that reached no backend: what was done all the same.
+    pub fn done_all_the_same(&self) -> Option<&str> {
+        let Self::Unreachable(why) = self else { return None };
+        why.downcast_ref::<But>().map(|but| but.done)
+    }
+
     /// A bad address: what is wrong, and what to write instead.
     #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn address(problem: impl ToString, hint: &str) -> Self {

@@ -312,6 +312,9 @@ async fn a_switch_that_was_made_in_an_outage_gives_way_to_what_is_heard_of_its_g
     elsewhere.switch("d", Some("window"), true, note()).await.unwrap();
     passes(one.admit(None, &call(3)).await.unwrap());
     elsewhere.switch("d", Some("window"), false, note()).await.unwrap();
+    let _ = one.admit(None, &call(20)).await.unwrap();
+    let limited = because(one.admit(None, &call(21)).await.unwrap());
+    assert!(matches!(limited, Because::Window { .. }), "the older word does not come back: {limited:?}");
     assert!(one.switch("d", Some("window"), false, note()).await.is_err());
     elsewhere.switch("d", Some("window"), true, note()).await.unwrap();
     for n in 4..6 {
@@ -322,6 +325,44 @@ async fn a_switch_that_was_made_in_an_outage_gives_way_to_what_is_heard_of_its_g
     // And said here again, it is the newest.
     assert!(one.switch("d", Some("lock"), false, note()).await.is_err());
     assert_eq!(because(one.admit(None, &call(9)).await.unwrap()), Because::BackendAway);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_that_the_backend_was_told_is_no_word_of_this_process_alone() {
+    let fleet = fleet(1, GateSet::of(vec![window(1)])).await;
+    let (one, note) = (&fleet.members[0], || Note { who: "ada".into(), why: "their outage".into() });
+    let elsewhere = fleet.server.gates.lock().unwrap().clone();
+    fleet.server.is(Mood::Down);
+    fleet.all_are(BackendState::Away).await;
+    // It answers, but has not shown yet that it is back.
+    fleet.server.is(Mood::Fine);
+    one.switch("d", Some("window"), true, note()).await.unwrap();
+    elsewhere.switch("d", Some("window"), false, note()).await.unwrap();
+    assert_eq!(one.health().state, BackendState::Away);
+    passes(one.admit(None, &call(1)).await.unwrap());
+    let limited = because(one.admit(None, &call(2)).await.unwrap());
+    assert!(matches!(limited, Because::Window { .. }), "{limited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_switched_while_a_process_returns_is_heard_there() {
+    let long = Window { max: 4, every: Span::secs(50), unit: Unit::Calls };
+    let fleet = fleet(2, GateSet::of(vec![Gate::new("long", Kind::Window(long))])).await;
+    let note = || Note { who: "ada".into(), why: "limit lifted".into() };
+    fleet.server.is(Mood::Down);
+    for (n, member) in (1..).zip(&fleet.members) {
+        passes(member.admit(None, &call(n)).await.unwrap());
+    }
+    fleet.server.is(Mood::Fine);
+    fleet.all_are(BackendState::Returning).await;
+    let (one, two) = (&fleet.members[0], &fleet.members[1]);
+    one.switch("d", None, true, note()).await.unwrap();
+    for n in 10..20 {
+        passes(two.admit(None, &call(n)).await.unwrap());
+    }
+    one.switch("d", None, false, note()).await.unwrap();
+    let _ = two.admit(None, &call(20)).await.unwrap();
+    assert!(matches!(because(two.admit(None, &call(21)).await.unwrap()), Because::Window { .. }));
 }
 
 #[tokio::test(start_paused = true)]

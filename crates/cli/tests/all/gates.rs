@@ -206,3 +206,35 @@ fn gates_on_an_encrypted_redis_are_reached_by_who_trusts_its_certificate_alone()
         assert!(refused.code == 5 && refused.err.contains("certificate"), "{host}: {}", refused.err);
     }
 }
+
+#[test]
+fn a_switch_without_the_backend_says_where_it_holds_and_holds_there() {
+    let mut redis = tidegate_testbed::redis::Server::start(&[]).unwrap();
+    let place = Place::default();
+    let file = place.file("gates.toml", "[[gates.sap.gates]]\nname = \"lock\"\ngate.lock = {}\n");
+    let server = Serving::start(&place, &["--gates-file", &file, "--gates", &redis.url()]);
+    server.run(&place, &["kinds", "set", "sync", "--queue", "default", "--connector", "sap"]).ok();
+    redis.stop().unwrap();
+    let show = || server.run(&place, &["gates", "show", "sap", "--json"]);
+    wait_for("the server to notice", || show().code == 5);
+    for _ in 0..2 {
+        for lever in ["enable", "disable"] {
+            let yes: &[&str] = if lever == "disable" { &["--yes"] } else { &[] };
+            let said = server
+                .run(&place, &[&["gates", lever, "sap", "lock", "--reason", "we are alone"], yes].concat());
+            let err = said.err.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(said.code == 5 && err.contains("error[TG5011]"), "{err}");
+            assert!(
+                err.contains("in the process that was asked it holds until the backend is back"),
+                "{err}"
+            );
+        }
+    }
+    // A lock lets nothing pass while the backend is away, unless it is switched off.
+    let id = enqueue(&server, &place);
+    server.run(&place, &["work", "--kind", "sync", "--exec", "true", "--gate", "sap", "--until-idle"]).ok();
+    assert_eq!(server.run(&place, &["jobs", "show", &id, "--json"]).ok().json()["state"], "completed");
+    redis.resume().unwrap();
+    // Nobody told the backend.
+    wait_for("the lock to be on again", || show().code == 0 && show().json()["off"] == serde_json::json!([]));
+}

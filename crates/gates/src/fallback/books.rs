@@ -163,13 +163,18 @@ impl Domain {
 
     /// The backend is away (again): the model stays, without fresh credit, and goes by what operators have said since.
     pub(super) fn left(&self, now: Micros, hear: impl FnOnce() -> Arc<Said>) -> Result<(), GatesError> {
-        if let Some(model) = &self.books().model {
-            model.returned.store(Micros::MAX, Ordering::Release);
+        {
+            let mut books = self.books();
+            books.told = None;
+            if let Some(model) = &books.model {
+                model.returned.store(Micros::MAX, Ordering::Release);
+            }
         }
         self.listen(now, hear).map(drop)
     }
 
-    /// Makes the model go by what the backend has heard, and says what that is; none if the model was not told that the backend is away.
+    /// Makes the model go by what the backend has heard, and says what that is; none if the model was not told that the backend is away:
+    /// then orders to breakers are the backend's alone, and what is switched off there is off here, too.
     /// The backend is asked under the lock of the books: of two who listen, the one who comes last hears what is newest.
     pub(super) fn listen(
         &self,
@@ -178,15 +183,17 @@ impl Domain {
     ) -> Result<Option<Arc<Said>>, GatesError> {
         let mut books = self.books();
         let heard = hear();
+        // What is newer than a word that was said here ends it for good.
+        books.switched.retain(|gate, here| here.before.as_ref() == heard.switch_of(gate));
         let Some(model) = &books.model else { return Ok(Some(heard)) };
-        if model.returned.load(Ordering::Acquire) != Micros::MAX {
-            return Ok(None);
-        }
+        let away = model.returned.load(Ordering::Acquire) == Micros::MAX;
         if books.told.as_ref().is_none_or(|told| !Arc::ptr_eq(told, &heard) && *told != heard) {
-            model.gates.take_over(&self.name, books.said(&heard), now)?;
+            let said = books.said(&heard);
+            let said = if away { said } else { Said { orders: vec![], ..said } };
+            model.gates.take_over(&self.name, said, now)?;
             books.told = Some(heard.clone());
         }
-        Ok(Some(heard))
+        Ok(away.then_some(heard))
     }
 
     /// The backend is back: what operators say is said to it.
@@ -205,10 +212,18 @@ impl Domain {
     /// or is not there yet.
     pub(super) fn switched(&self, at: Micros, gate: Option<&str>, off: bool, note: &Note, heard: &Said) {
         let mut books = self.books();
+        books.told = None;
         for name in self.set.gates.iter().map(|g| &g.name).filter(|name| gate.is_none_or(|g| g == **name)) {
             let now = off.then(|| Switch { gate: name.clone(), at, note: note.clone() });
             books.switched.insert(name.clone(), Switched { now, before: heard.switch_of(name).cloned() });
         }
+    }
+
+    /// The backend has answered to what was said about one gate or all of them: what it has heard holds.
+    pub(super) fn forget_switch(&self, gate: Option<&str>) {
+        let mut books = self.books();
+        books.switched.retain(|name, _| gate.is_some_and(|gate| gate != name));
+        books.told = None;
     }
 
     /// What operators have said: what the backend has heard, and what was said here since it is away and it has not heard otherwise.

@@ -86,6 +86,7 @@ impl<B: Gates + GateOperations> Inner<B> {
         // What was admitted without the backend still counts: first the own model, then the backend.
         let mut pledge = None;
         if let Some(model) = domain.model() {
+            domain.listen(now, || self.backend.heard(&domain.name))?;
             match model.admit(now, call)? {
                 Some(Admission::Admitted(admitted)) => {
                     domain.pledge(call.holder, admitted.permit.clone());

@@ -19,30 +19,27 @@ impl<B: Gates + GateOperations> Inner<B> {
         Ok(if self.is_away() { domain.model() } else { None })
     }
 
-    /// Switches a gate in the model, if there is one; and notes it while the backend is away, for gates that are closed then and for
-    /// a model that begins.
-    async fn switch_here(
+    /// Notes a switch while the backend is away, for gates that are closed then and for the model, now or once it begins. Whether it is
+    /// away.
+    fn switch_here(
         &self,
         domain: &str,
         gate: Option<&str>,
         off: bool,
         note: &Note,
-    ) -> Result<(), GatesError> {
-        let model = {
+    ) -> Result<bool, GatesError> {
+        let known = self.known(domain)?;
+        let now = self.backend.clock();
+        {
             // What is noted now is forgotten by whoever tells that the backend is back.
             let _turning = lock(&self.turning);
-            let known = self.known(domain)?;
-            if self.is_away() {
-                known.switched(self.backend.clock(), gate, off, note, &self.backend.heard(domain));
+            if !self.is_away() {
+                return Ok(false);
             }
-            known.model()
-        };
-        let Some(model) = model else { return Ok(()) };
-        match model.gates.switch(domain, gate, off, note.clone()).await {
-            // The gate has no share here.
-            Ok(_) | Err(GatesError::UnknownGate { .. }) => Ok(()),
-            Err(e) => Err(e),
+            known.switched(now, gate, off, note, &self.backend.heard(domain));
         }
+        self.listen(now, &known)?;
+        Ok(true)
     }
 }
 
@@ -128,17 +125,22 @@ impl<B: Gates + GateOperations + 'static> GateOperations for Fallback<B> {
         off: bool,
         note: Note,
     ) -> Result<Vec<Switch>, GatesError> {
-        self.inner.switch_here(domain, gate, off, &note).await?;
+        // Before the backend is asked: that may take a while.
+        self.inner.switch_here(domain, gate, off, &note)?;
         let answer =
             self.inner.ask_throughout(self.inner.backend.switch(domain, gate, off, note.clone())).await;
-        let Err(error) = answer else { return answer };
-        // If it left just now, the model has begun anew with what it said before.
-        self.inner.switch_here(domain, gate, off, &note).await?;
-        Err(if self.inner.is_away() {
-            error.but("in the process that was asked it holds until the backend is back")
-        } else {
-            error
-        })
+        match answer {
+            // It may have left just now.
+            Err(error @ GatesError::Unreachable(_))
+                if self.inner.switch_here(domain, gate, off, &note)? =>
+            {
+                Err(error.but("in the process that was asked it holds until the backend is back"))
+            }
+            answered => {
+                self.inner.known(domain)?.forget_switch(gate);
+                answered
+            }
+        }
     }
 
     async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {

@@ -25,7 +25,13 @@ fn gates(call: &Call) -> Result<&ServerGates, Problem> {
 fn done<T>(call: &Call, result: Result<T, GatesError>) -> Result<T, Problem> {
     result.map_err(|e| match e.code().fault {
         Fault::Usage | Fault::NotFound | Fault::State => Problem::new(e.code(), e.to_string()),
-        Fault::Ours | Fault::Unreachable => call.app.incident(e.code(), &e.to_string()),
+        Fault::Ours | Fault::Unreachable => {
+            let mut problem = call.app.incident(e.code(), &e.to_string());
+            if let Some(done) = e.done_all_the_same() {
+                problem.detail = format!("{}; {done}", problem.detail);
+            }
+            problem
+        }
     })
 }
 
@@ -244,13 +250,18 @@ pub(crate) async fn act(call: Call) -> Answer {
         return Err(Problem::invalid("say why, in at most 1,000 bytes").at("/why"));
     }
     let note = Note { who: call.by(request.by), why: request.why };
-    let backend = &*gates(&call)?.backend;
-    let acted = perform(&call, backend, request.act, note).await?;
-    ok(&acted)
+    let app = call.app.clone();
+    let (tell, told) = tokio::sync::oneshot::channel();
+    // What is begun is done, whether or not its caller waits for it: an order goes through every key of a domain.
+    app.tasks.spawn(async move {
+        // Nobody may wait any more.
+        let _ = tell.send(perform(&call, request.act, note).await);
+    });
+    ok(&told.await.map_err(|_| Problem::new(codes::SERVER_STOPPING, codes::SERVER_STOPPING.title))??)
 }
 
-async fn perform(call: &Call, backend: &dyn Backend, act: Act, note: Note) -> Result<Acted, Problem> {
-    let domain = call.text("domain");
+async fn perform(call: &Call, act: Act, note: Note) -> Result<Acted, Problem> {
+    let (backend, domain) = (&*gates(call)?.backend, call.text("domain"));
     let mut called = called_by(call, backend, &act).await?;
     let mut acted = Acted::default();
     if called.len() > SHOWN {
@@ -272,7 +283,11 @@ async fn perform(call: &Call, backend: &dyn Backend, act: Act, note: Note) -> Re
             acted.breakers = Some(done(call, ordered)?);
         }
         Act::Switch { gate, off } => {
-            acted.off = Some(done(call, backend.switch(domain, gate.as_deref(), off, note).await)?);
+            let switched = backend.switch(domain, gate.as_deref(), off, note).await;
+            if switched.as_ref().is_err_and(|e| e.done_all_the_same().is_some()) {
+                wake(call, domain, &called).await;
+            }
+            acted.off = Some(done(call, switched)?);
         }
         Act::Clear { dry_run } => {
             acted.cleared = Some(done(call, backend.clear(domain, dry_run, note).await)?);
@@ -290,8 +305,11 @@ async fn called_by(call: &Call, backend: &dyn Backend, act: &Act) -> Result<Vec<
         Act::Breaker { order: BreakerOrder::Reset, .. }
         | Act::Switch { off: true, .. }
         | Act::Clear { dry_run: false } => {
-            let waiters = done(call, backend.waiters(call.text("domain"), SHOWN + 1).await)?;
-            Ok(waiters.into_iter().map(|w| w.holder).collect())
+            match backend.waiters(call.text("domain"), SHOWN + 1).await {
+                // Nobody can be called; what is asked for says itself whether it can be done.
+                Err(GatesError::Unreachable(_)) => Ok(vec![]),
+                waiters => Ok(done(call, waiters)?.into_iter().map(|w| w.holder).collect()),
+            }
         }
         // Those that a release makes room for are woken by itself.
         Act::Breaker { .. } | Act::Switch { .. } | Act::Clear { .. } | Act::Release { .. } => Ok(vec![]),

@@ -249,7 +249,7 @@ pub(super) async fn disable(
     // Says that there is no such gate before it asks.
     match gate {
         Some(gate) => drop(known_gate(backend, domain, gate).await?),
-        None => drop(backend.switches(domain).await?),
+        None => drop(backend.gates_of(domain).await?),
     }
     let preview = format!("Calls pass {what} as if it were not there, until it is enabled again.\n");
     match ask(consent, &format!("Disable {what}?"), &preview, output)? {
