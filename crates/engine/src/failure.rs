@@ -164,9 +164,12 @@ impl Failure {
         Self(Box::new(Inner::Unfit(error)))
     }
 
-    /// Not the job's fault: this worker does not have now what its jobs need, and has done nothing yet. The job goes back without
-    /// spending an attempt, others may run it, and this worker claims nothing for a while: 100 ms at first, 5 s at most, until a
-    /// handler of it ends otherwise.
+    /// Not the job's fault: this worker does not have now what jobs of this kind need, and has done nothing yet. The job goes back
+    /// without spending an attempt, others may run it, and this worker claims nothing of its queue for a while: 100 ms at first, 5 s at most.
+    /// Then it claims one job at a time, until an attempt of this kind that began later has succeeded or failed.
+    ///
+    /// The queue rests as a whole: kinds that need different things are better off in queues of their own. Each job that is claimed
+    /// counts for the limiter of its queue, also the one that finds out every few seconds that nothing has changed.
     ///
     /// ```
     /// let failure = tidegate::Failure::unready("the printer is switched off");
@@ -249,7 +252,11 @@ impl Failure {
     }
 
     /// Whether the worker lacked something, and nothing was done.
-    pub(crate) fn is_unready(&self) -> bool {
+    ///
+    /// ```
+    /// assert!(tidegate::Failure::unready("the printer is switched off").is_unready());
+    /// ```
+    pub fn is_unready(&self) -> bool {
         matches!(*self.0, Inner::Unready(_))
     }
 

@@ -7,11 +7,12 @@ use hyper::Uri;
 use hyper::body::Bytes;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Pool;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::rt::TokioExecutor;
+use tokio::time::{Instant, timeout};
 
-/// Longest time to reach an endpoint.
-const CONNECT: Duration = Duration::from_secs(10);
+/// Longest time to reach an endpoint: its name, the connection and the handshake of TLS.
+pub const CONNECT: Duration = Duration::from_secs(10);
 /// Idle connections kept per endpoint.
 const IDLE: usize = 64;
 
@@ -100,14 +101,47 @@ impl Client {
 
     /// Sends a request and reads the answer, as far as it may go. The status counts however long the answer is.
     pub async fn send(&self, request: Request<'_>) -> Result<Response, NoAnswer> {
+        self.send_until(request, std::future::pending()).await
+    }
+
+    /// The same, given up as soon as `stop` is ready.
+    pub async fn send_until(
+        &self,
+        request: Request<'_>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Response, NoAnswer> {
+        let began = Instant::now();
         let mut built = hyper::Request::builder().method(request.method).uri(request.url);
         for (name, value) in request.headers {
             built = built.header(name, value);
         }
-        let built = built
+        let mut built = built
             .body(Full::new(Bytes::from(request.body)))
             .map_err(|e| NoAnswer::because(format!("no request: {e}")))?;
-        let answer = self.pool.request(built).await;
+        let connection = capture_connection(&mut built);
+        let mut connected = connection.clone();
+        let late = async {
+            if timeout(CONNECT, connected.wait_for_connection_metadata()).await.is_ok() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = self.exchange(built, request.max_answer) => return answer,
+            () = stop => {}
+            () = late => {}
+        }
+        let unreachable = connection.connection_metadata().is_none();
+        let what = if unreachable { "connection" } else { "answer" };
+        Err(NoAnswer { unreachable, why: format!("no {what} after {:.1} s", began.elapsed().as_secs_f64()) })
+    }
+
+    async fn exchange(
+        &self,
+        request: hyper::Request<Full<Bytes>>,
+        max_answer: usize,
+    ) -> Result<Response, NoAnswer> {
+        let answer = self.pool.request(request).await;
         let answer = answer.map_err(|e| NoAnswer { unreachable: e.is_connect(), why: causes(&e) })?;
         let status = answer.status().as_u16();
         let header = answer.headers().get("retry-after").and_then(|v| v.to_str().ok());
@@ -117,7 +151,7 @@ impl Client {
             let frame = frame
                 .map_err(|e| NoAnswer::because(format!("the answer ({status}) could not be read: {e}")))?;
             let Some(data) = frame.data_ref() else { continue };
-            let room = request.max_answer - read.len();
+            let room = max_answer - read.len();
             read.extend_from_slice(&data[..data.len().min(room)]);
             if data.len() > room {
                 cut_off = true;

@@ -1,7 +1,7 @@
 //! `tidegate work`: commands and endpoints as handlers.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -461,17 +461,63 @@ fn a_worker_waits_for_an_endpoint_that_is_away() {
     let said = flat(&ended.err);
     assert!(said.contains("error[TG5012]") && said.contains("the endpoint cannot be reached"), "{said}");
     assert_eq!(said.matches("jobs stay where they are").count(), 1, "{said}");
+    assert!(said.matches("given back").count() <= 1, "one is that the worker ends with: {said}");
     for id in &ids {
         let job = job(&place, id);
         assert_eq!((&job["state"], &job["attempt"]), (&"ready".into(), &0.into()), "{job:#}");
     }
-    let worker = started(&place, &["work", "--until-idle", "--kind", "hello", "--url", &url]);
+    let mut worker = started(&place, &["work", "--until-idle", "--kind", "hello", "--url", &url]);
+    let mut errors = BufReader::new(worker.stderr.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("jobs stay where they are") {
+        assert_ne!(errors.read_line(&mut said).unwrap(), 0, "{said}");
+    }
     let listener = TcpListener::bind(address).unwrap();
     let answers = vec!["HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"; ids.len()];
     let served = answers_on(listener, answers);
-    let output = worker.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    errors.read_to_string(&mut said).unwrap();
+    assert!(worker.wait().unwrap().success(), "{said}");
     assert_eq!(served.join().unwrap().len(), ids.len());
+}
+
+/// A listener whose queue is full: what else is sent to it is dropped.
+fn crowded() -> (TcpListener, Vec<TcpStream>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let listener = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        socket.listen(0).unwrap().into_std().unwrap()
+    });
+    let address = listener.local_addr().unwrap();
+    let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok();
+    (listener, std::iter::from_fn(connect).collect())
+}
+
+/// Without a connection nothing was sent, also if it was the job's time that was up first.
+#[test]
+fn an_endpoint_that_does_not_even_refuse_costs_no_attempt() {
+    let (crowded, crowd) = crowded();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let urls = [
+        format!("http://{}/jobs", crowded.local_addr().unwrap()),
+        // It never answers the handshake.
+        format!("https://{}/jobs", silent.local_addr().unwrap()),
+    ];
+    let workers = urls.map(|url| {
+        let place = Place::default();
+        place.run(&["kinds", "set", "hello", "--queue", "default", "--timeout", "2s"]).ok();
+        let id = enqueue(&place, "hello", "1", &["--max-attempts", "1"]);
+        let worker = started(&place, &["work", "--until-idle", "--kind", "hello", "--url", &url]);
+        (place, id, worker)
+    });
+    for (place, id, worker) in workers {
+        let output = worker.wait_with_output().unwrap();
+        let said = flat(&String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("error[TG5012]") && said.contains("no connection after 2."), "{said}");
+        let job = job(&place, &id);
+        assert_eq!((&job["state"], &job["attempt"]), (&"ready".into(), &0.into()), "{job:#}");
+    }
+    drop((crowded, crowd, silent));
 }
 
 #[test]

@@ -67,8 +67,8 @@ fn begin(shared: &Arc<Shared>, waiting: Waiting, slot: Slot, tasks: &mut JoinSet
     let heard = shared.roster.heard();
     let Some(run) = admit(shared, waiting) else { return Some(slot) };
     match first_step(run) {
-        Step::Ended(cx, end) => {
-            settle(shared, &cx, Some(end));
+        Step::Ended(cx, end, began) => {
+            settle(shared, &cx, Some(end), Some(began));
             Some(slot)
         }
         Step::Waits(run) => {
@@ -83,12 +83,12 @@ fn begin(shared: &Arc<Shared>, waiting: Waiting, slot: Slot, tasks: &mut JoinSet
 struct Run {
     cx: Context,
     work: Guarded,
-    began: Option<Instant>,
+    began: Instant,
     span: Span,
 }
 
 enum Step {
-    Ended(Context, End),
+    Ended(Context, End, Instant),
     Waits(Run),
 }
 
@@ -98,7 +98,7 @@ enum End {
     Panicked(String),
 }
 
-/// Settles at once what needs no handler: a lost lease, a cancelled job, a kind without handler, a bad payload.
+/// Settles at once what needs no handler: a lost lease, a cancelled job, a kind that has none or lacks something, a bad payload.
 fn admit(shared: &Shared, waiting: Waiting) -> Option<Run> {
     let Waiting { mut job, lease, cancelled, .. } = waiting;
     let ticket = job.ticket;
@@ -108,6 +108,10 @@ fn admit(shared: &Shared, waiting: Waiting) -> Option<Run> {
     }
     if cancelled {
         shared.outbox.push(Settlement { ticket, outcome: Verdict::Cancel });
+        return None;
+    }
+    if shared.rest.refuses(&job) {
+        shared.outbox.push(Settlement { ticket, outcome: Verdict::Release });
         return None;
     }
     let Some(handler) = shared.handlers.get(&job.kind) else {
@@ -127,12 +131,12 @@ fn admit(shared: &Shared, waiting: Waiting) -> Option<Run> {
     let end = match started {
         Ok(Ok(work)) => {
             let span = span_of(&cx);
-            return Some(Run { cx, work: Guarded(Some(work)), began: None, span });
+            return Some(Run { cx, work: Guarded(Some(work)), began: Instant::now(), span });
         }
         Ok(Err(failure)) => End::Returned(Err(failure)),
         Err(panic) => End::Panicked(panic_text(&*panic)),
     };
-    settle(shared, &cx, Some(end));
+    settle(shared, &cx, Some(end), None);
     None
 }
 
@@ -150,15 +154,14 @@ fn first_step(mut run: Run) -> Step {
     let span = std::mem::replace(&mut run.span, Span::none());
     let step = span.in_scope(|| Pin::new(&mut run.work).poll(&mut nobody));
     match step {
-        Poll::Ready(end) => Step::Ended(run.cx, end),
-        Poll::Pending => Step::Waits(Run { began: Some(Instant::now()), span, ..run }),
+        Poll::Ready(end) => Step::Ended(run.cx, end, run.began),
+        Poll::Pending => Step::Waits(Run { span, ..run }),
     }
 }
 
 /// Watches over a handler that waits for something.
 async fn watch(shared: Arc<Shared>, mut run: Run, slot: Slot) {
-    let began = run.began.unwrap_or_else(Instant::now);
-    let deadline = began + duration(run.cx.job().timeout_ms);
+    let deadline = run.began + duration(run.cx.job().timeout_ms);
     let span = run.span.clone();
     let mut work = Spanned { work: &mut run.work, span: &span };
     let stopped = tokio::select! {
@@ -177,8 +180,8 @@ async fn watch(shared: Arc<Shared>, mut run: Run, slot: Slot) {
     };
     run.work.abort();
     shared.roster.leave(&run.cx);
-    settle(&shared, &run.cx, end);
-    shared.desk.end(slot, began.elapsed().as_secs_f64() * 1_000.0);
+    settle(&shared, &run.cx, end, Some(run.began));
+    shared.desk.end(slot, run.began.elapsed().as_secs_f64() * 1_000.0);
 }
 
 /// Lets a handler that was asked to stop end by itself, for a while.
@@ -193,15 +196,19 @@ async fn in_grace(shared: &Shared, cx: &Context, work: &mut Spanned<'_>) -> Opti
     }
 }
 
-/// Hands the outcome to the completer.
-fn settle(shared: &Shared, cx: &Context, end: Option<End>) {
+/// Hands the outcome to the completer. `began` is when the handler did, if it did.
+fn settle(shared: &Shared, cx: &Context, end: Option<End>, began: Option<Instant>) {
     if let Some(End::Panicked(_)) = end {
         shared.tally.change().panics += 1;
     }
     let lacks = matches!(&end, Some(End::Returned(Err(failure))) if failure.is_unready());
+    let by_itself = matches!(end, Some(End::Returned(_))) && cx.stop_reason().is_none();
+    if let (Some(End::Returned(Err(failure))), Some(began), true) = (&end, began, lacks) {
+        shared.rest.begin(cx.job(), began, failure.message());
+    }
     let outcome = verdict(shared, cx, end);
-    if !matches!(outcome, Verdict::Release) {
-        shared.rest.end();
+    if let (Verdict::Complete(_) | Verdict::Fail(_), Some(began), true) = (&outcome, began, by_itself) {
+        shared.rest.end(cx.job(), began);
     }
     let permits = std::mem::take(&mut *cx.permits());
     for held in permits.iter().filter(|h| h.take()) {
@@ -228,10 +235,8 @@ fn verdict(shared: &Shared, cx: &Context, end: Option<End>) -> Verdict {
                 shared.unfit.send_if_modified(|first| first.is_none() && first.replace(error).is_none());
                 return Verdict::Release;
             }
-            Inner::Unready(reason) => {
-                shared.rest.begin(&reason);
-                return Verdict::Release;
-            }
+            Inner::Unready(_) if cx.stop_reason() == Some(StopReason::Cancelled) => return Verdict::Cancel,
+            Inner::Unready(_) => return Verdict::Release,
             Inner::Failed(failed) => Ok(failed),
         },
         Some(End::Panicked(text)) => Err(Record::new(Category::LogicError, "PANIC", text)),

@@ -1,5 +1,5 @@
 //! Claims jobs for the free slots. A claim that finds nothing stands with the store until there is something; it is
-//! withdrawn when there is more room, now and then to look at the settings again, and when the worker stops.
+//! withdrawn when there is more room, when the worker lacks something, now and then to look at the settings again, and when the worker stops.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::Shared;
 use super::desk::{Room, Waiting};
 use super::memory::Level;
+use super::rest::Claims;
 use super::shutdown::Phase;
 use crate::span::duration;
 use crate::{Result, mint};
@@ -118,9 +119,6 @@ impl Producer<'_> {
         if self.shared.memory.level() == Level::Stop {
             return Ok(Next::Wait(MEMORY_POLL));
         }
-        if let Some(left) = self.shared.rest.left() {
-            return Ok(Next::Wait(left));
-        }
         if self.dry || self.shared.outbox.is_pressed() {
             return Ok(Next::Wait(POLL));
         }
@@ -130,27 +128,57 @@ impl Producer<'_> {
             let waits = self.shared.desk.ring_on_room(&room);
             return Ok(if waits { Next::Wait(POLL) } else { Next::Again });
         }
+        // A queue without room is left out: it must be asked for as soon as there is.
+        if queues.len() < self.shared.queues.len() && !self.shared.desk.ring_on_room(&room) {
+            return Ok(Next::Again);
+        }
+        let (queues, rests) = self.rested(queues);
+        let longest = rests.unwrap_or(POLL).min(POLL);
+        if queues.is_empty() {
+            return Ok(Next::Wait(longest));
+        }
+        let sum = queues.iter().fold(0u32, |sum, (_, n)| sum.saturating_add(*n));
         let claim = Claim {
             worker: self.shared.name.clone(),
             process: mint::process(),
             queues,
-            max,
+            max: max.min(sum),
             lease_ms: self.shared.lease_ms,
             now: self.shared.tide.now(),
         };
-        // A queue without room is left out: it must be asked for as soon as there is.
-        if claim.queues.len() < self.shared.queues.len() && !self.shared.desk.ring_on_room(&room) {
-            return Ok(Next::Again);
-        }
-        let Stood { claimed, since } =
-            if self.shared.until_idle { self.claim(claim).await? } else { self.stand(claim).await? };
+        let Stood { claimed, since } = if self.shared.until_idle {
+            self.claim(claim).await?
+        } else {
+            self.stand(claim, longest).await?
+        };
         self.wakeup = claimed.next_wakeup;
         if claimed.jobs.is_empty() && self.shared.until_idle {
             self.dry = true;
-            return if self.is_idle().await? { Ok(Next::Idle) } else { Ok(Next::Wait(POLL)) };
+            return if rests.is_none() && self.is_idle().await? {
+                Ok(Next::Idle)
+            } else {
+                Ok(Next::Wait(longest))
+            };
         }
         self.deliver(claimed, since + duration(self.shared.lease_ms));
         Ok(Next::Again)
+    }
+
+    /// Leaves out what rests, and says for how long at least.
+    fn rested(&self, mut queues: Vec<(QueueName, u32)>) -> (Vec<(QueueName, u32)>, Option<Duration>) {
+        let mut shortest: Option<Duration> = None;
+        queues.retain_mut(|(queue, most)| match self.shared.rest.claims(queue) {
+            Claims::Any => true,
+            Claims::One => {
+                *most = 1;
+                true
+            }
+            Claims::NoneFor(left) => {
+                shortest = Some(shortest.map_or(left, |other| other.min(left)));
+                false
+            }
+        });
+        (queues, shortest)
     }
 
     /// Whoever is to end when there is nothing left must hear of it: this claim does not wait.
@@ -160,14 +188,15 @@ impl Producer<'_> {
         Ok(Stood { claimed: self.shared.tide.store().claim(claim).await?, since })
     }
 
-    async fn stand(&mut self, claim: Claim) -> Result<Stood> {
+    async fn stand(&mut self, claim: Claim, longest: Duration) -> Result<Stood> {
         let (stay, leave) = oneshot::channel();
         let mut standing = self.shared.tide.store().stand(claim, leave);
         tokio::select! {
             stood = &mut standing => return Ok(stood?),
             _ = self.phase.changed() => {}
             () = self.shared.desk.producer.notified() => {}
-            () = tokio::time::sleep(POLL) => {}
+            () = self.shared.rest.changed.notified() => {}
+            () = tokio::time::sleep(longest) => {}
         }
         drop(stay);
         Ok(standing.await?)
@@ -180,6 +209,7 @@ impl Producer<'_> {
         let lease = self.shared.ledger.add(granted.id, claimed.jobs.len(), until, tide);
         let places: HashMap<&QueueName, usize> = self.shared.queues.iter().zip(0..).collect();
         let jobs = claimed.jobs.into_iter().map(|job| {
+            self.shared.rest.claimed(&job);
             let queue = places.get(&job.queue).copied().unwrap_or_default();
             let strict = self.queues.settings.get(queue).is_some_and(|c| c.strict);
             (Waiting { job, lease: lease.clone(), queue, cancelled: false }, strict)
@@ -255,6 +285,7 @@ impl Producer<'_> {
             _ = self.phase.changed() => {}
             _ = self.work.changed(), if self.dry => self.dry = false,
             () = self.shared.desk.producer.notified() => self.dry = false,
+            () = self.shared.rest.changed.notified() => self.dry = false,
             () = tokio::time::sleep(pause) => self.dry = false,
         }
     }

@@ -166,3 +166,29 @@ async fn a_queue_that_had_no_room_is_asked_again_as_soon_as_it_has() {
     tokio::time::timeout(Duration::from_secs(20), running).await.expect("nobody waits for a poll").unwrap();
     assert_eq!(ran.load(Ordering::Relaxed), JOBS);
 }
+
+/// A claim that stands could get the job back that its worker has just given up, again and again.
+#[tokio::test]
+async fn a_worker_that_lacks_something_does_not_claim_at_once_what_it_gave_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let tide = Tidegate::open(dir.path()).await.unwrap();
+    tide.register::<Task>().await.unwrap();
+    tide.enqueue(Task { n: 0 }).await.unwrap();
+    let leases = Arc::new(Mutex::new(vec![]));
+    let seen = leases.clone();
+    let handler = move |_: Task, cx: Context| {
+        seen.lock().unwrap().push(cx.fencing_token());
+        async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Err::<(), _>(Failure::unready("no line"))
+        }
+    };
+    let stop = tokio::time::sleep(Duration::from_millis(2_500));
+    Worker::new(&tide).concurrency(2).handle(handler).run_until(stop).await.unwrap();
+    let leases = leases.lock().unwrap().clone();
+    assert!((3..=5).contains(&leases.len()), "at 0, 0.1, 0.3, 0.7 and 1.5 s: {leases:?}");
+    // The claim that stood when the first was given up may still have been there.
+    let granted = leases[leases.len() - 1] - leases[0] + 1;
+    assert!(granted <= leases.len() as i64 + 1, "{granted} leases: {leases:?}");
+    tide.close().await.unwrap();
+}

@@ -1,23 +1,25 @@
 //! An HTTP endpoint per job: POST with the payload as body. 2xx is done, with the answer as the result, or without one
 //! if the answer cannot be kept, because the work was done all the same; 429 and 503 with
 //! `Retry-After` put the job off without spending an attempt; other 4xx are final; 5xx and broken connections are tried
-//! again. An endpoint that cannot be reached got nothing: the job is as it was, and the worker waits for its endpoint. The job's id
-//! goes along as `Idempotency-Key`, so that an endpoint can tell a repetition.
+//! again. Without a connection, within the job's time either, nothing was sent: the job is as it was, and the worker waits for
+//! its endpoint. The job's id goes along as `Idempotency-Key`, so that an endpoint can tell a repetition.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tidegate::{Category, Context, Error, Failure, Outcome, done, done_with};
+use tidegate::{Category, Context, Error, Failure, Outcome, StopReason, done, done_with};
 use tidegate_core::codes;
 use tidegate_core::limits;
 
 use crate::error::{Failure as Refusal, Result as Answer};
-use tidegate_server::outgoing::{Client, Request, Response};
+use tidegate_server::outgoing::{CONNECT, Client, Request, Response};
 
 /// Longest delay that an endpoint can ask for.
 const LONGEST: Duration = Duration::from_millis(limits::MAX_SERVER_DELAY_MS as u64);
 /// How long one that is to end when nothing is left waits for its endpoint.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Vain attempts farther apart than this are no one outage: a worker tries again after five seconds at most.
+const APART: Duration = CONNECT.saturating_add(Duration::from_secs(6));
 
 /// Where jobs are sent.
 pub(super) struct Endpoint {
@@ -25,7 +27,22 @@ pub(super) struct Endpoint {
     client: Client,
     /// How long it may be away; none: for ever.
     patience: Option<Duration>,
-    away_since: Mutex<Option<Instant>>,
+    away: Mutex<Option<Away>>,
+}
+
+/// Since when, and until when, it could not be reached.
+#[derive(Debug, Clone, Copy)]
+struct Away {
+    since: Instant,
+    last: Instant,
+}
+
+impl Away {
+    /// It could not be reached now either.
+    fn still(before: Option<Self>, now: Instant) -> Self {
+        let same = before.filter(|away| now.duration_since(away.last) < APART);
+        Self { since: same.map_or(now, |away| away.since), last: now }
+    }
 }
 
 impl Endpoint {
@@ -36,7 +53,7 @@ impl Endpoint {
         })?;
         let client = Client::new(url.starts_with("https:")).map_err(|e| Refusal::new(codes::INTERNAL, e))?;
         let patience = until_idle.then_some(PATIENCE);
-        Ok(Self { url: url.to_owned(), client, patience, away_since: Mutex::default() })
+        Ok(Self { url: url.to_owned(), client, patience, away: Mutex::default() })
     }
 
     /// Sends one job.
@@ -58,35 +75,48 @@ impl Endpoint {
             body: cx.payload().as_str().to_owned(),
             max_answer: limits::MAX_RESULT_BYTES,
         };
-        let answer = tokio::select! {
-            answer = self.client.send(request) => answer,
-            // The connection is closed with the request: the endpoint can notice.
-            () = cx.cancelled() => return Err(Failure::logic("STOPPED", "the job was asked to stop")),
-        };
-        match answer {
-            Err(e) if e.unreachable => Err(self.is_away(&e.why)),
+        // A connection is closed with the request: the endpoint can notice.
+        match self.client.send_until(request, cx.cancelled()).await {
+            Err(e) if e.unreachable => match cx.stop_reason() {
+                None | Some(StopReason::TimedOut) => Err(self.is_away(&e.why)),
+                Some(_) => Err(stopped()),
+            },
             answered => {
-                *self.away_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                *self.away() = None;
                 match answered {
                     Ok(answer) => judge(cx, &answer).await,
+                    Err(_) if cx.is_cancelled() => Err(stopped()),
                     Err(e) => Err(Failure::new(Category::TransientNetwork, "NO_ANSWER", e.why)),
                 }
             }
         }
     }
 
+    fn away(&self) -> MutexGuard<'_, Option<Away>> {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Nothing was sent.
     fn is_away(&self, why: &str) -> Failure {
-        let mut since = self.away_since.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = since.get_or_insert_with(Instant::now).elapsed();
+        let now = Instant::now();
+        let away = {
+            let mut known = self.away();
+            let away = Away::still(*known, now);
+            *known = Some(away);
+            away
+        };
         let why = format!("the endpoint cannot be reached: {why}");
         match self.patience {
-            Some(patience) if since >= patience => {
+            Some(patience) if now.duration_since(away.since) >= patience => {
                 Failure::unfit(Error::new(codes::ENDPOINT_UNREACHABLE, why))
             }
             _ => Failure::unready(why),
         }
     }
+}
+
+fn stopped() -> Failure {
+    Failure::logic("STOPPED", "the job was asked to stop")
 }
 
 async fn judge(cx: &Context, answer: &Response) -> Outcome {
@@ -136,5 +166,20 @@ fn result(text: &str) -> Outcome {
             Ok(json) => done_with(json),
             Err(_) => done_with(text),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vain_attempts_far_apart_are_no_one_outage() {
+        let first = Instant::now();
+        let away = Away::still(None, first);
+        let away = Away::still(Some(away), first + CONNECT + Duration::from_secs(5));
+        assert_eq!(away.since, first);
+        let later = away.last + APART;
+        assert_eq!(Away::still(Some(away), later).since, later);
     }
 }

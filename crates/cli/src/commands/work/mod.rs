@@ -136,7 +136,9 @@ impl Handling {
     async fn run(&self, cx: &Context) -> Outcome {
         let started = Instant::now();
         let outcome = self.gated(cx).await;
-        if !self.quiet {
+        // The worker says once that it waits: not for each job that it leaves where it is.
+        let left = matches!(&outcome, Err(failure) if failure.is_unready());
+        if !self.quiet && !left {
             say(cx, &outcome, started);
         }
         outcome
