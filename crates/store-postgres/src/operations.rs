@@ -43,12 +43,7 @@ impl Jobs for PgStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        self.run(Traits::lease(claim.max as usize, claim.now), move |m| {
-            let claimed = m.claim(claim)?;
-            m.rows_mut().foreseen().note(&claimed);
-            Ok(claimed)
-        })
-        .await
+        self.ask(claim).await
     }
 
     async fn settle(&self, settle: Settle) -> Result<Vec<Settled>> {
