@@ -152,6 +152,7 @@ macro_rules! suite {
                 a_standing_claim_is_refused_like_any_other,
                 a_claim_that_has_stood_for_long_does_not_turn_the_clock_back,
                 a_claim_that_stands_does_not_undo_a_step_back_of_the_clock,
+                a_standing_claim_gets_what_another_that_comes_finds_due_for_it,
             }
             stalls {
                 jobs_of_a_stalled_batch_run_one_at_a_time_per_process,

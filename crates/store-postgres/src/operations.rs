@@ -9,7 +9,7 @@ use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, Ve
 use tidegate_core::schedule::TickEntry;
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::Why;
-use tidegate_store::machine::Machine;
+use tidegate_store::machine::{Asked, Machine};
 use tidegate_store::params::{
     Advanced, Applied, Apply, Beat, CancelJob, CancelReply, CauseQuery, Causes, Claim, Claimed, Dependencies,
     Enqueued, Erase, Erased, JobQuery, KindView, NewJob, Page, ProcessLetters, ProcessedLetters, PutSchedule,
@@ -43,12 +43,7 @@ impl Jobs for PgStore {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        self.run(Traits::lease(claim.max as usize, claim.now), move |m| {
-            let claimed = m.claim(claim)?;
-            m.rows_mut().foreseen().note(&claimed);
-            Ok(claimed)
-        })
-        .await
+        self.ask(claim).await
     }
 
     async fn settle(&self, settle: Settle) -> Result<Vec<Settled>> {
@@ -62,12 +57,16 @@ impl Jobs for PgStore {
     }
 
     async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
-        // Most jobs are not handed out with caution, and for their sake the lock need not be taken.
-        let jobs = self.run(Traits::glance(), |m| Ok(m.that_ask(jobs))).await?;
-        if jobs.is_empty() {
+        // Most jobs are not handed out with caution, and for their sake the lock need not be taken. That of a claim of another
+        // process may not be known here yet.
+        let Asked { mut ask, unknown } = self.run(Traits::glance(), |m| Ok(m.that_ask(jobs))).await?;
+        if !unknown.is_empty() {
+            ask.extend(self.run(Traits::memory(), |m| Ok(m.that_ask(unknown))).await?.ask);
+        }
+        if ask.is_empty() {
             return Ok(());
         }
-        self.run(Traits::lease(1, now), move |m| m.admitted(&jobs, now)).await
+        self.run(Traits::lease(1, now), move |m| m.admitted(&ask, now)).await
     }
 
     async fn turn(&self, jobs: Vec<JobId>, gate: ConnectorName, now: Timestamp) -> Result<()> {

@@ -9,7 +9,7 @@ use tidegate_core::time::Timestamp;
 use tidegate_pg::Address;
 use tidegate_store::machine::Digest;
 use tidegate_store::machine::standing::Stander;
-use tidegate_store::params::{Claim, Stood};
+use tidegate_store::params::{Claim, Claimed, Stood};
 use tidegate_store::{Error, Feed, Result, Signals};
 use tokio::sync::{mpsc, oneshot};
 
@@ -21,7 +21,7 @@ use crate::options::PgOptions;
 use crate::readers::{For, Readers};
 use crate::schema;
 use crate::session::Session;
-use crate::task::{Message, PgMachine, Task, Traits};
+use crate::task::{Asking, Message, Operation, PgMachine, Task, Traits};
 use crate::writer::{INBOX, Writer};
 
 /// A store in a Postgres database, shared with other processes. Handles are cheap to clone; the last one that goes stops
@@ -111,8 +111,21 @@ impl PgStore {
         operation: impl FnOnce(&mut PgMachine) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (caller, answer) = oneshot::channel();
-        let task = Box::new(Task::new(traits, operation, caller));
-        self.inner.inbox.send(Message::Run(task)).await.map_err(|_| closed())?;
+        self.send(Box::new(Task::new(traits, operation, caller)), answer).await
+    }
+
+    /// A claim that does not wait.
+    pub(crate) async fn ask(&self, claim: Claim) -> Result<Claimed> {
+        let (caller, answer) = oneshot::channel();
+        self.send(Box::new(Asking::new(claim, caller)), answer).await
+    }
+
+    async fn send<T>(
+        &self,
+        operation: Box<dyn Operation>,
+        answer: oneshot::Receiver<Result<T>>,
+    ) -> Result<T> {
+        self.inner.inbox.send(Message::Run(operation)).await.map_err(|_| closed())?;
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
 
@@ -124,6 +137,12 @@ impl PgStore {
         inbox.send(Message::Stand(number, Box::new(stander))).await.map_err(|_| closed())?;
         let withdraw = async { inbox.send(Message::Withdraw(number)).await.map_err(|_| closed()) };
         handle.wait(leave, withdraw, closed).await
+    }
+
+    /// As if the server had said it.
+    #[cfg(test)]
+    pub(crate) fn hear(&self, text: &str) {
+        self.inner.heard.hear(text);
     }
 
     /// Connections beside the writer's.

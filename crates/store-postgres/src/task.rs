@@ -4,6 +4,7 @@ use tidegate_core::ids::JobId;
 use tidegate_core::time::Timestamp;
 use tidegate_store::machine::Machine;
 use tidegate_store::machine::standing::Stander;
+use tidegate_store::params::{Claim, Claimed};
 use tidegate_store::{Error, Result};
 use tokio::sync::oneshot;
 
@@ -123,6 +124,10 @@ pub(crate) trait Operation: Send {
     fn traits(&self) -> &Traits;
     /// Takes out what it completes.
     fn take_completions(&mut self) -> Vec<Completion>;
+    /// Whether it is a claim that is certain to find nothing. It has its answer then, without being applied.
+    fn is_in_vain(&mut self, _: &PgMachine) -> bool {
+        false
+    }
     /// Applies it, keeps the reply, and returns an error if the group cannot go on.
     fn apply(&mut self, machine: &mut PgMachine) -> Result<()>;
     /// Answers with the reply that was kept, or with what undid it.
@@ -153,24 +158,73 @@ impl<T: Send, F: FnOnce(&mut PgMachine) -> Result<T> + Send> Operation for Task<
     }
 
     fn apply(&mut self, machine: &mut PgMachine) -> Result<()> {
-        let Some(run) = self.run.take() else { return Ok(()) };
-        match run(machine) {
-            Err(error) if !is_refusal(&error) => Err(error),
-            reply => {
-                self.reply = Some(reply);
-                Ok(())
-            }
-        }
+        self.run.take().map_or(Ok(()), |run| keep(&mut self.reply, run(machine)))
     }
 
     fn answer(self: Box<Self>, undone: Option<&Error>) {
-        let reply = match (undone, self.reply) {
-            (Some(error), _) => Err(error.clone()),
-            (None, Some(reply)) => reply,
-            (None, None) => Err(Error::internal("the operation was not run")),
-        };
-        // A caller that has gone away needs no answer.
-        let _ = self.caller.send(reply);
+        answer(self.caller, self.reply, undone);
+    }
+}
+
+/// Keeps a reply, unless it is an error after which the group cannot go on.
+fn keep<T>(kept: &mut Option<Result<T>>, reply: Result<T>) -> Result<()> {
+    match reply {
+        Err(error) if !is_refusal(&error) => Err(error),
+        reply => {
+            *kept = Some(reply);
+            Ok(())
+        }
+    }
+}
+
+fn answer<T>(caller: oneshot::Sender<Result<T>>, reply: Option<Result<T>>, undone: Option<&Error>) {
+    let reply = match (undone, reply) {
+        (Some(error), _) => Err(error.clone()),
+        (None, Some(reply)) => reply,
+        (None, None) => Err(Error::internal("the operation was not run")),
+    };
+    // A caller that has gone away needs no answer.
+    let _ = caller.send(reply);
+}
+
+/// A claim that does not wait.
+pub(crate) struct Asking {
+    traits: Traits,
+    claim: Claim,
+    reply: Option<Result<Claimed>>,
+    caller: oneshot::Sender<Result<Claimed>>,
+}
+
+impl Asking {
+    pub(crate) fn new(claim: Claim, caller: oneshot::Sender<Result<Claimed>>) -> Self {
+        Self { traits: Traits::lease(claim.max as usize, claim.now), claim, reply: None, caller }
+    }
+}
+
+impl Operation for Asking {
+    fn traits(&self) -> &Traits {
+        &self.traits
+    }
+
+    fn take_completions(&mut self) -> Vec<Completion> {
+        vec![]
+    }
+
+    fn is_in_vain(&mut self, machine: &PgMachine) -> bool {
+        self.reply = machine.in_vain(&self.claim).map(Ok);
+        self.reply.is_some()
+    }
+
+    fn apply(&mut self, machine: &mut PgMachine) -> Result<()> {
+        let reply = machine.claim(self.claim.clone());
+        if let Ok(claimed) = &reply {
+            machine.rows_mut().foreseen().note(claimed);
+        }
+        keep(&mut self.reply, reply)
+    }
+
+    fn answer(self: Box<Self>, undone: Option<&Error>) {
+        answer(self.caller, self.reply, undone);
     }
 }
 

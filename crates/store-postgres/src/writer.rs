@@ -236,7 +236,9 @@ impl Writer {
         {
             return;
         }
-        let looks = self.session.version() < heard.version || !heard.only_commits();
+        // Of a commit that is known here nothing need be asked, unless it is not known whether anybody answers.
+        let known = heard.only_commits() && heard.version <= self.session.version();
+        let looks = !known || self.outage.is_some();
         let now = self.clock.now();
         let looked = self.guard(|writer| {
             if looks {
@@ -259,7 +261,8 @@ impl Writer {
             Ok(())
         });
         match looked {
-            Ok(()) => self.works(),
+            Ok(()) if looks => self.works(),
+            Ok(()) => {}
             Err(error) => self.failed(error),
         }
     }
@@ -344,7 +347,7 @@ impl Writer {
         let mut group = Group::default();
         match first {
             Some(first) => group.take(first, &mut self.clock, &mut self.standing),
-            None => (group.needs, group.for_standing) = (Needs::Lock, true),
+            None => (group.needs, group.tries) = (Needs::Lock, true),
         }
         group.gather(&mut self.inbox, &mut self.clock, &mut self.standing, None);
         let began = Instant::now();
@@ -352,6 +355,9 @@ impl Writer {
         let (mut to_flush, mut keep) = (false, false);
         let served = self.guard(|writer| {
             group.arrive_in_vain(writer)?;
+            if group.asks_in_vain(writer)? {
+                return Ok(());
+            }
             match group.needs {
                 Needs::Glance => {
                     writer.session.mend()?;
@@ -415,7 +421,7 @@ impl Writer {
             }
             Err(error) => {
                 group.answer(Some(&error));
-                if group.tried || group.for_standing {
+                if group.tries {
                     // One of them may be to blame, or nobody else was there to be told.
                     self.standing.take_all().for_each(|stander| stander.answer(Some(&error)));
                 }
@@ -431,14 +437,12 @@ struct Group {
     taken: Vec<Box<dyn Operation>>,
     /// How many of them were sent.
     callers: usize,
-    /// It was begun for those who stand.
-    for_standing: bool,
     /// Claims that came to stand.
     arrived: VecDeque<(u64, Stander)>,
     /// Claims that stood and got something.
     granted: Vec<Stander>,
-    /// Claims that stand were tried.
-    tried: bool,
+    /// It was begun for those who stand, or they were tried.
+    tries: bool,
     ids: Vec<JobId>,
     jobs: usize,
     needs: Needs,
@@ -456,10 +460,9 @@ impl Default for Group {
         Self {
             taken: vec![],
             callers: 0,
-            for_standing: false,
             arrived: VecDeque::new(),
             granted: vec![],
-            tried: false,
+            tries: false,
             ids: vec![],
             jobs: 0,
             needs: Needs::Glance,
@@ -484,7 +487,9 @@ impl Group {
                 let here = self.arrived.iter().position(|(n, _)| *n == number);
                 let found = here.and_then(|at| self.arrived.remove(at)).map(|(_, stander)| stander);
                 let found = found.or_else(|| standing.withdraw(number));
-                found.into_iter().for_each(|stander| stander.answer(None));
+                if let Some(stander) = found {
+                    stander.answer(None);
+                }
             }
             close @ Message::Close(_) => self.next = Some(close),
         }
@@ -511,7 +516,8 @@ impl Group {
     }
 
     fn has_room(&self) -> bool {
-        self.next.is_none() && self.taken.len() < GROUP_OPERATIONS && self.jobs < GROUP_JOBS
+        let operations = self.taken.len() + self.arrived.len();
+        self.next.is_none() && operations < GROUP_OPERATIONS && self.jobs < GROUP_JOBS
     }
 
     /// Takes what is queued; with `wait`, gives as many callers as the last group had a moment to come back.
@@ -555,9 +561,28 @@ impl Group {
         Ok(())
     }
 
+    /// Whether all of it are claims that are certain to find nothing, by a memory that is up to date: they have their answer. If the memory
+    /// as it is says otherwise, that is not asked; and what is broken is mended with the lock.
+    fn asks_in_vain(&mut self, writer: &mut Writer) -> Result<bool> {
+        let claims = self.arrived.is_empty() && !self.taken.is_empty();
+        if !claims || !self.are_in_vain(&mut writer.session) || writer.session.refresh().is_err() {
+            return Ok(false);
+        }
+        let signals = writer.session.start()?;
+        writer.send(signals);
+        Ok(self.are_in_vain(&mut writer.session))
+    }
+
+    fn are_in_vain(&mut self, session: &mut Session) -> bool {
+        session
+            .machine()
+            .is_ok_and(|machine| self.taken.iter_mut().all(|operation| operation.is_in_vain(machine)))
+    }
+
     /// Tries those who stand, if one may find more than before, and then claims that have come. Whether one was granted something.
+    /// The lock is held: what is more than a commit holds has a transaction of its own.
     fn serve_standing(&mut self, writer: &mut Writer) -> Result<bool> {
-        self.tried = !self.arrived.is_empty() || !writer.standing.is_empty();
+        self.tries |= !self.arrived.is_empty() || !writer.standing.is_empty();
         self.try_standing(writer).map_err(|error| writer.session.cause_of(error))?;
         let machine = writer.session.machine()?;
         let before = self.taken.len();
@@ -571,20 +596,40 @@ impl Group {
     }
 
     fn try_standing(&mut self, writer: &mut Writer) -> Result<()> {
-        let (machine, standing, granted) =
-            (writer.session.machine()?, &mut writer.standing, &mut self.granted);
-        // The callers' time, if there was one. What is made up is never taken for a clock that went back.
-        let made_up = if self.callers == 0 { writer.clock.now() } else { machine.now() };
+        let (machine, standing) = (writer.session.machine()?, &mut writer.standing);
+        // The callers' time, if one of them had one. What is made up is never taken for a clock that went back.
+        let timed = self.taken.iter().any(|operation| operation.traits().now.is_some());
+        let made_up = if timed { machine.now() } else { writer.clock.now() };
         let now = made_up.max(machine.now());
+        let mut more = false;
         if std::mem::take(&mut writer.stirred) || machine.may_have_work() {
-            // The lock is held: the rest has a transaction of its own.
-            let left = GROUP_JOBS.saturating_sub(self.jobs);
-            writer.stirred = standing.serve(machine, now, left, |stander| granted.push(stander))?;
+            more = standing.serve(machine, now, self.left(), |stander| self.grant(stander))?;
         }
+        let arrived = !self.arrived.is_empty();
         while let Some((number, stander)) = self.arrived.pop_front() {
-            granted.extend(standing.arrive(number, stander, machine)?);
+            if self.left() == 0 {
+                standing.line_up(number, stander);
+                more = true;
+            } else if let Some(stander) = standing.arrive(number, stander, machine)? {
+                self.grant(stander);
+            }
         }
+        // By its time something may have come due that is for another.
+        if arrived && machine.may_have_work() {
+            more |= standing.serve(machine, machine.now(), self.left(), |stander| self.grant(stander))?;
+        }
+        writer.stirred = more;
         Ok(())
+    }
+
+    /// How many more jobs a commit holds.
+    fn left(&self) -> usize {
+        GROUP_JOBS.saturating_sub(self.jobs)
+    }
+
+    fn grant(&mut self, stander: Stander) {
+        self.jobs += stander.granted().map_or(0, |claimed| claimed.jobs.len());
+        self.granted.push(stander);
     }
 
     fn apply(&mut self, session: &mut Session) -> Result<()> {

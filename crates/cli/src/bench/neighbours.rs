@@ -1,7 +1,7 @@
 //! `tidegate bench neighbours`: whether a tenant that waits for its API costs the others anything. A hundred free tenants send
-//! jobs at a steady pace, in turns alone, next to one more that sends as many as a limited one may run, next to a limited one
-//! with very many, and alone again; a real clock, a real store. What it costs that one more runs is no matter of limits, and what lies
-//! between alone and alone again is the machine's.
+//! jobs at a steady pace, in turns alone, alone again, next to one more that sends as many as a limited one may run, and next to a limited
+//! one with very many; a real clock, a real store. What it costs that one more runs is no matter of limits, and what lies between alone and
+//! alone again is the machine's. What the limited one leaves behind is waited for in a turn that does not count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -50,7 +50,7 @@ pub(crate) struct NeighboursArgs {
     /// Seconds of each turn
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// Turns alone, as many next to one more free tenant, next to the limited one, and alone again
+    /// Turns alone, as many alone again, next to one more free tenant, and next to the limited one
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=99))]
     turns: u64,
     /// Where the gates are: memory:, redis://… or postgres://…
@@ -138,11 +138,35 @@ struct Figures {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Besides {
     Nobody,
+    NobodyAgain,
     Busy,
     Limited,
+    /// Nobody but what the limited one left to do, so that it counts for nothing.
+    Remains,
 }
 
-const TURNS: [Besides; 4] = [Besides::Nobody, Besides::Busy, Besides::Limited, Besides::Nobody];
+impl Besides {
+    const ALL: [Self; 5] = [Self::Nobody, Self::NobodyAgain, Self::Busy, Self::Limited, Self::Remains];
+
+    /// The turns of a round, there and back: what gets slower meanwhile meets all alike.
+    fn of_round(round: u64) -> [Self; 5] {
+        if round.is_multiple_of(2) {
+            Self::ALL
+        } else {
+            [Self::Limited, Self::Remains, Self::Busy, Self::NobodyAgain, Self::Nobody]
+        }
+    }
+
+    fn what(self) -> &'static str {
+        match self {
+            Self::Nobody => "alone",
+            Self::NobodyAgain => "alone again",
+            Self::Busy => "next to one more",
+            Self::Limited => "next to the limited tenant",
+            Self::Remains => "next to what the limited tenant left behind (not counted)",
+        }
+    }
+}
 
 /// What the handlers of a turn saw.
 #[derive(Default)]
@@ -215,31 +239,24 @@ pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) 
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let working = tokio::spawn(worker(&tide, &seen).run_until(async move { drop(stopped.await) }));
 
-    let mut measured = TURNS.map(|_| Measured::default());
+    let mut measured = Besides::ALL.map(|_| Measured::default());
     let (mut allowed, mut used) = (0.0, 0);
     for round in 0..args.turns {
-        for step in 0..TURNS.len() {
-            // There and back: what gets slower meanwhile meets all alike.
-            let at = if round % 2 == 0 { step } else { TURNS.len() - 1 - step };
-            let (besides, tenant) = (TURNS[at], limited(round));
-            let what = match besides {
-                Besides::Nobody => "alone",
-                Besides::Busy => "next to one more",
-                Besides::Limited => "next to the limited tenant",
-            };
-            output.note(&format!("free tenants {what}, turn {} of {} …", round + 1, args.turns));
+        for (step, besides) in (0..).zip(Besides::of_round(round)) {
+            let tenant = limited(round);
+            output.note(&format!("free tenants {}, turn {} of {} …", besides.what(), round + 1, args.turns));
             let (admitted, filled) = (seen.limited.load(Ordering::Relaxed), Instant::now());
             if besides == Besides::Limited {
                 fill(&tide, &tenant, args.limited).await?;
             }
             tokio::time::sleep(SETTLE).await;
             let busy = if besides == Besides::Busy { args.rate } else { 0 };
-            measured[at].add(
+            measured[besides as usize].add(
                 load(
                     &tide,
                     &seen,
                     Load {
-                        turn: round * TURNS.len() as u64 + step as u64,
+                        turn: round * Besides::ALL.len() as u64 + step,
                         tenant: &tenant,
                         busy,
                         seconds: args.seconds,
@@ -267,10 +284,11 @@ pub(super) async fn run(args: NeighboursArgs, config: &Config, output: &Output) 
 
     let limited = seen.limited.load(Ordering::Relaxed);
     let ratio = |beside: &Waits, alone: &Waits| thousandths(beside.pickup_ms.p99 / alone.pickup_ms.p99);
-    let [free_first, free_busy, free_beside, free_again] = measured.each_ref().map(|m| Waits::of(&m.orders));
-    let [other_first, _, other_beside, other_again] = measured.each_ref().map(|m| &m.books);
+    let [free_first, free_again, free_busy, free_beside, _] =
+        measured.each_ref().map(|m| Waits::of(&m.orders));
+    let [other_first, other_again, _, other_beside, _] = measured.each_ref().map(|m| &m.books);
     let both = |first: &[Pickup], again: &[Pickup]| Waits::of(&[first, again].concat());
-    let free_alone = both(&measured[0].orders, &measured[3].orders);
+    let free_alone = both(&measured[0].orders, &measured[1].orders);
     let (other_alone, other_beside) = (both(other_first, other_again), Waits::of(other_beside));
     let figures = Figures {
         store: place.shown(),

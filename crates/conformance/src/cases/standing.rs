@@ -1,14 +1,20 @@
 //! Claims that stand and wait for jobs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::codes;
 use tidegate_core::job::State;
+use tidegate_core::schedule::ScheduleSettings;
 use tidegate_store::Store;
 use tidegate_store::params::{Claim, Claimed, ClaimedJob};
 use tokio::sync::oneshot;
 
+use super::schedules;
 use crate::kit::{World, refused, worker};
+
+/// Longer than anything takes that does not wait for ever.
+const LONG: Duration = Duration::from_secs(10);
 
 /// Asks until there is something: a standing claim may come back empty to be asked again.
 async fn stand_until_found(store: Arc<dyn Store>, claim: Claim) -> Claimed {
@@ -192,4 +198,22 @@ pub async fn a_claim_that_stands_does_not_undo_a_step_back_of_the_clock(w: &mut 
     .await;
     w.advance().await;
     w.finish(&job).await;
+}
+
+pub async fn a_standing_claim_gets_what_another_that_comes_finds_due_for_it(w: &mut World) {
+    w.queue("other", |_| ()).await;
+    schedules::put(w, "s", ScheduleSettings::every("10s")).await;
+    let first = stand_until_found(w.store(), by(w, "w1"));
+    let second = async {
+        tokio::task::yield_now().await;
+        w.pass(11_000);
+        let claim = Claim { worker: worker("w2"), ..w.claim_on(&["other"], 1) };
+        tokio::time::timeout(LONG, stand_until_found(w.store(), claim)).await
+    };
+    let claimed = tokio::select! {
+        biased;
+        claimed = first => claimed,
+        nothing = second => panic!("the other gets its job, this one nothing: {nothing:?}"),
+    };
+    w.finish(&claimed.jobs[0]).await;
 }

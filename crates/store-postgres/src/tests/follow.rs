@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_core::job::State;
+use tidegate_core::ids::{ConnectorName, GroupKey};
+use tidegate_core::job::{ParkScope, State};
 use tidegate_store::feed::{Delivery, Happened};
 use tidegate_store::params::{CancelJob, CancelReply};
 use tidegate_store::{Registry as _, Upkeep as _};
@@ -171,4 +172,25 @@ async fn whoever_connects_goes_by_the_servers_clock() {
     assert!((store.clock_ahead_ms() - 7_200_000).abs() < 10_000);
     let after = user.number("SELECT max(version) FROM tidegate.log").await;
     assert_eq!(after, before, "nobody's clock went back");
+}
+
+/// Workers of one server ask their gates by another: a claim wakes nobody, so it may not have heard that the job runs, and with caution.
+#[tokio::test]
+async fn what_gates_say_holds_where_the_claim_has_not_been_heard_of() {
+    let f = Fixture::new().await;
+    let other = f.another(PgOptions::new()).await;
+    let (gate, group) = (ConnectorName::new("shopify").unwrap(), GroupKey::new("a").unwrap());
+    let settings = KindSettings { connector: Some(gate.clone()), ..KindSettings::new(queue()) };
+    f.store.put_kind(kind(), settings).await.unwrap();
+    let of_group = |_| NewJob { group: Some(group.clone()), ..job("1") };
+    let ids: Vec<_> = (0..10).map(of_group).map(|job| (job.id, job)).collect();
+    let (ids, jobs): (Vec<_>, Vec<_>) = ids.into_iter().unzip();
+    f.store.enqueue(jobs, NOW).await.unwrap();
+    let first = claim(&f.store, 1, NOW).await;
+    let (until, park) = (NOW.plus_ms(1_000), Some(ParkScope::GroupOnConnector(group, gate.clone())));
+    let refused = Outcome::Snooze { until, reason: "full".into(), park, gate: Some(gate) };
+    settle(&f.store, first.jobs[0].ticket, refused, NOW).await;
+    assert_eq!(claim(&f.store, 10, until).await.jobs.len(), 1, "one asks");
+    other.admitted(vec![(ids[0], 3)], until).await.unwrap();
+    assert_eq!(claim(&f.store, 10, until).await.jobs.len(), 3);
 }

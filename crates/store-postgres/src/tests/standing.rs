@@ -173,24 +173,15 @@ async fn those_for_whom_nothing_can_be_done_are_told_why() {
     let (_stay, leave) = oneshot::channel();
     let mut standing = pin!(f.store.stand(claim_of(5, NOW), leave));
     stands(&f.store, &mut standing).await;
-    let waiting = async |n: i64| {
-        let asked = format!(
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ '\\m{}\\M'",
-            f.schema
-        );
-        while watcher.number(&asked).await < n {
-            tokio::task::yield_now().await;
-        }
-    };
     // The turns, in this order: one who has it, the other process, the migration, and then whoever hears of the other's job.
     first.run("BEGIN; SELECT * FROM tidegate.head FOR UPDATE").await;
     let other = async { enqueue(&another, job("1")).await };
     let migration = async {
-        waiting(1).await;
+        waiting(&f, &watcher, 1).await;
         second.run("UPDATE tidegate.head SET readable_from = 99").await;
     };
     let last = async {
-        waiting(2).await;
+        waiting(&f, &watcher, 2).await;
         first.run("COMMIT").await;
     };
     tokio::join!(other, migration, last);
@@ -213,4 +204,112 @@ async fn an_outage_lasts_until_the_server_answers() {
     assert!(!work.has_changed().unwrap(), "nobody is called to a store that does not work");
     server.resume().unwrap();
     tokio::time::timeout(LONG, work.changed()).await.expect("it works again").unwrap();
+}
+
+/// So many wait in line for the turn.
+async fn waiting(f: &Fixture, watcher: &User, n: i64) {
+    let asked = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ '\\m{}\\M'",
+        f.schema
+    );
+    while watcher.number(&asked).await < n {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What is heard late of a commit that is known here says nothing about the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_does_not_end_with_what_is_heard_late() {
+    let mut server = tidegate_testbed::postgres::Server::start(&[]).unwrap();
+    let f = Fixture::at(&server.url(), PgOptions::new()).await;
+    server.stop(true).unwrap();
+    let mut work = f.store.signals().on_work();
+    work.borrow_and_update();
+    let store = f.store.clone();
+    let late = tokio::spawn(async move {
+        loop {
+            store.hear("c1");
+            tokio::task::yield_now().await;
+        }
+    });
+    for _ in 0..20 {
+        assert!(f.store.enqueue(vec![job("1")], NOW).await.is_err());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!work.has_changed().unwrap(), "nobody is called to a store that does not work");
+    server.resume().unwrap();
+    tokio::time::timeout(LONG, work.changed()).await.expect("it works again").unwrap();
+    late.abort();
+}
+
+/// A job is heard of in the transaction of somebody who has no time: the lease is as long as its worker takes it to be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_begins_no_sooner_than_its_claim_where_the_others_have_no_time() {
+    let f = Fixture::new().await;
+    let another = f.another(PgOptions::new()).await;
+    let (user, watcher) = (f.user().await, f.user().await);
+    let later = NOW.plus_ms(10_000);
+    let (_stay, leave) = oneshot::channel();
+    let mut standing = pin!(f.store.stand(claim_of(5, later), leave));
+    stands(&f.store, &mut standing).await;
+    user.run("BEGIN; SELECT * FROM tidegate.head FOR UPDATE").await;
+    let first = async { enqueue(&another, job("1")).await };
+    let second = async {
+        waiting(&f, &watcher, 1).await;
+        f.store.put_kind(KindName::new("another").unwrap(), KindSettings::new(queue())).await.unwrap();
+    };
+    let last = async {
+        waiting(&f, &watcher, 2).await;
+        user.run("COMMIT").await;
+    };
+    tokio::join!(first, second, last);
+    let claimed = tokio::time::timeout(LONG, standing).await.unwrap().unwrap().claimed;
+    assert_eq!(claimed.jobs.len(), 1);
+    let until = claimed.lease.unwrap().until;
+    assert!(until >= later.plus_ms(LEASE_MS), "{until:?}");
+}
+
+/// However many come at once: what is handed out to them holds the turn no longer than anything else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_that_come_together_get_no_more_than_a_commit_holds() {
+    const EACH: u32 = 2_000;
+    let f = Fixture::new().await;
+    let (user, watcher) = (f.user().await, f.user().await);
+    for _ in 0..3 {
+        f.store.enqueue((0..8_000).map(|_| job("1")).collect(), NOW).await.unwrap();
+    }
+    user.run("BEGIN; SELECT * FROM tidegate.head FOR UPDATE").await;
+    let mut workers = tokio::task::JoinSet::new();
+    for _ in 0..12 {
+        let store = f.store.clone();
+        workers.spawn(async move {
+            let (_stay, leave) = oneshot::channel();
+            store.stand(claim_of(EACH, NOW), leave).await.unwrap().claimed
+        });
+    }
+    waiting(&f, &watcher, 1).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let before = watcher.number("SELECT max(version) FROM tidegate.log").await;
+    user.run("ROLLBACK").await;
+    let all = tokio::time::timeout(LONG, workers.join_all()).await.expect("everybody gets something");
+    assert_eq!(all.iter().map(|claimed| claimed.jobs.len()).sum::<usize>(), 24_000);
+    assert!(watcher.number("SELECT max(version) FROM tidegate.log").await >= before + 2);
+}
+
+/// One who asks without waiting needs the turn as little as one who stands, and misses nothing that was stored before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_does_not_wait_asks_in_vain_without_the_turn() {
+    let f = Fixture::new().await;
+    let another = f.another(PgOptions::new()).await;
+    let user = f.user().await;
+    user.run("BEGIN; SELECT * FROM tidegate.head FOR UPDATE").await;
+    let claimed = tokio::time::timeout(Duration::from_secs(5), f.store.claim(claim_of(5, NOW))).await;
+    assert!(claimed.expect("it is answered").unwrap().jobs.is_empty());
+    user.run("ROLLBACK").await;
+    for _ in 0..50 {
+        let id = enqueue(&another, job("1")).await;
+        let claimed = claim(&f.store, 5, NOW).await;
+        assert_eq!(claimed.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [id]);
+        settle(&f.store, claimed.jobs[0].ticket, Outcome::Complete(None), NOW).await;
+    }
 }

@@ -16,6 +16,15 @@ use crate::params::{Beat, Claim, Claimed, ClaimedJob, GrantedLease, Ticket};
 use crate::rows::{JobRow, LeaseRow, Rows};
 use crate::{Error, Result};
 
+/// What is known of jobs that gates have admitted.
+#[derive(Debug)]
+pub struct Asked {
+    /// They were handed out with caution, because a gate has refused.
+    pub ask: Vec<(JobId, u32)>,
+    /// They do not run, as far as is known here.
+    pub unknown: Vec<(JobId, u32)>,
+}
+
 impl<R: Rows> Machine<R> {
     /// Hands out jobs under one lease.
     pub fn claim(&mut self, claim: Claim) -> Result<Claimed> {
@@ -62,14 +71,20 @@ impl<R: Rows> Machine<R> {
         next_wakeup.is_none_or(|at| now < at).then_some(Claimed { lease: None, jobs: vec![], next_wakeup })
     }
 
-    /// Those of these running jobs that were handed out with caution, because a gate has refused: what gates say of the others
-    /// changes nothing.
-    pub fn that_ask(&self, jobs: Vec<(JobId, u32)>) -> Vec<(JobId, u32)> {
-        if !self.memory.lanes.is_cautious() {
-            return vec![];
+    /// Which of these jobs ask: what gates say of the others that run changes nothing.
+    pub fn that_ask(&self, jobs: Vec<(JobId, u32)>) -> Asked {
+        let asking = if self.memory.lanes.is_cautious() { self.asking() } else { HashMap::new() };
+        let (ask, mut unknown): (Vec<_>, Vec<_>) =
+            jobs.into_iter().partition(|(id, _)| asking.contains_key(id));
+        let mut missing: HashSet<JobId> = unknown.iter().map(|(id, _)| *id).collect();
+        let mut running = self.memory.leases.all_running();
+        while !missing.is_empty()
+            && let Some((_, running)) = running.next()
+        {
+            missing.remove(&running.id);
         }
-        let asking = self.asking();
-        jobs.into_iter().filter(|(id, _)| asking.contains_key(id)).collect()
+        unknown.retain(|(id, _)| missing.contains(id));
+        Asked { ask, unknown }
     }
 
     /// Jobs that were handed out with caution and have not been answered.

@@ -57,6 +57,7 @@ pub use self::change::{
     Because, Change, Face, Fate, Ids, KindNamed, Leased, LeasedJob, Place, PoliciesSet, QueueNamed,
     ScheduleNamed, StoredJobs, decode, encode,
 };
+pub use self::claim::Asked;
 pub use self::digest::Digest;
 pub use self::follow::Position;
 use self::memory::Memory;

@@ -207,6 +207,11 @@ impl Standing {
         None
     }
 
+    /// A new claim stands under this number. It is tried when its turn comes.
+    pub fn line_up(&mut self, number: u64, stander: Stander) {
+        self.stand(number, stander);
+    }
+
     fn stand(&mut self, number: u64, stander: Stander) -> Option<&mut Stander> {
         let known = self.lines.iter().position(|line| stander.serves(&line.queues));
         let at = known.unwrap_or_else(|| {
