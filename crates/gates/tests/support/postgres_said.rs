@@ -1,11 +1,9 @@
 //! What operators say about breakers on Postgres: every partition takes the newest word, whoever was to tell it.
 
-mod postgres_support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres_support::{Fixture, note};
+use crate::postgres_support::{Fixture, note};
 use tidegate_core::gates::config::Breaker;
 use tidegate_core::gates::{
     Admission, BreakerOrder, Call, Gate, GateSet, Holder, Kind, Part, SECOND, Target,
