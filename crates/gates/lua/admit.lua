@@ -161,6 +161,7 @@ operation('admit', function()
     if reply then return reply end
   end
   open_fetched()
+  if args.words or H[13] then breaker.heed(breaker.root_key(target)) end
   read_lease(key, holder, lease_text)
   if place_raw ~= nil then read_place(holder, place_raw) end
 

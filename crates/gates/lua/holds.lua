@@ -86,14 +86,15 @@ local function breaker_rests(g, r)
   return true
 end
 
--- Until when an operator keeps it open for all keys; 0: not at all. The partition knows it if it was there when the order was given, who
--- calls if it has heard of it: of the two one may be out of date, and only for as long as it takes to hear.
+-- Until when an operator keeps it open for all keys; 0: not at all.
 local function ordered_open(gate)
-  local till = H[13] and H[13][gate.id] or 0
-  for i, ends in string.gmatch(args.orders or '', '(%d+):(%d+)') do
-    if tonumber(i) == gate.i then till = max(till, tonumber(ends)) end
+  local orders = H[13] or NOTHING
+  local till, told = orders[gate.id] or 0, orders[-gate.id] or 0
+  for _, word in ipairs(args.words or NOTHING) do
+    -- Also what the partition has no time of: a version without times has said it.
+    if word[1] == gate.i and word[3] >= told then till = max(till, word[2]) end
   end
-  return till
+  return till > 0 and till + offset or 0
 end
 
 function breaker.check(g, r, sc, before, call, gate)

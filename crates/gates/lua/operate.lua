@@ -18,28 +18,6 @@ local function lease_named(name)
   return lease_of(key, holder)
 end
 
--- The scope keys that have state, at most so many; only those of scope `only` if it is given.
-local function known_scopes(most, only)
-  local found = {}
-  for s, rule in ipairs(C.scopes) do
-    if rule.root and H[12][rule.number] and (not only or s == only) then found[#found + 1] = scope(s, args[4]) end
-  end
-  for _, name in ipairs(command('ZRANGE', P .. ':k', 0, most - 1)) do
-    local colon = string.find(name, ':', 1, true)
-    for s, rule in ipairs(C.scopes) do
-      if not rule.root and rule.id == sub(name, 1, colon - 1) and (not only or s == only) then
-        local raw = command('GET', P .. ':s:' .. name)
-        if raw then
-          found[#found + 1] = scope(s, sub(name, colon + 1), raw)
-        else
-          command('ZREM', P .. ':k', name)
-        end
-      end
-    end
-  end
-  return found
-end
-
 -- Reads the partition without letting its clock go on.
 local function peek(raw)
   H = partition_of(raw)
@@ -96,7 +74,7 @@ operation('operate', function()
     local gone = {P .. ':e', P .. ':q', P .. ':k'}
     for _, name in ipairs(all_leases()) do lease_named(name) end
     for _, holder in ipairs(command('ZRANGE', P .. ':q', 0, -1)) do place_of(holder) end
-    local found = known_scopes(0)
+    local found = breaker.known_scopes(args[4], 0)
     for _, sc in ipairs(found) do
       gone[#gone + 1] = sc.id
       gone[#gone + 1] = groups_key(sc)
@@ -124,11 +102,12 @@ operation('operate', function()
   end
 
   open(raw)
+  breaker.heed(args[4])
 
   if what == 'inspect' then
     -- args[5] keys at most: {key, live, waiting, gate, figures, gate, figures …} each. The clock goes on, gates are let advance.
     local views = {}
-    for _, sc in ipairs(known_scopes(tonumber(args[5]))) do
+    for _, sc in ipairs(breaker.known_scopes(args[4], tonumber(args[5]))) do
       if #views >= tonumber(args[5]) then break end
       sc.dirty = true
       local view = {sc.key, sc.live, sc.count}
@@ -220,34 +199,28 @@ operation('operate', function()
     keep()
     return {views, woken}
   end
-  -- 'breaker': args[5] id of the gate, args[6] how long it is open (empty: reset), args[7] the key (absent: all, also those that
-  -- come later). How many have changed.
+  -- Orders to breakers; how many have changed. args[5] id of the gate.
+  -- 'order': to all keys: args[6] until when it is open (0: reset), args[7] when that was said.
+  -- 'breaker': to one key, where no order to all stands: args[6] how long it is open (empty: reset), args[7] the key.
   local changed, lasts = 0, tonumber(args[6])
   for _, gate in ipairs(C.gates) do
     if text(gate.id) == args[5] and gate.k == 'breaker' then
-      local rule = C.scopes[gate.s]
-      local one = #rule.parts == 0
-      if one then scope(gate.s, '').dirty = true end
-      local all = not args[7] and not one
-      if not args[7] then
-        local orders, some = {}, false
-        for id, till in pairs(H[13] or {}) do
-          if id ~= gate.id and till > t then orders[id], some = till, true end
-        end
-        if lasts and all then orders[gate.id], some = t + lasts, true end
-        H[13] = some and orders or nil
-      end
-      local found = one and {scope(gate.s, '')} or known_scopes(0, gate.s)
-      for _, sc in ipairs(found) do
-        if not args[7] or sc.key == args[7] then
-          sc.dirty = true
-          local g, r = gate_state(sc, gate), settings(gate, sc.key)
-          if not lasts then
-            breaker_turn(g, CLOSED, 0)
-          elseif not (all and breaker_rests(g, r)) then
-            breaker_open(g, t + lasts)
+      if what == 'order' then
+        local at = tonumber(args[7])
+        -- A newer one may have come first.
+        if at == 0 or not breaker.was_told(gate, at + 1) then changed = changed + breaker.carry_out(gate, lasts, at, args[4], true) end
+      else
+        if not lasts and H[13] then H[13][gate.id] = nil end
+        local one = #C.scopes[gate.s].parts == 0
+        local found = one and {scope(gate.s, '')} or breaker.known_scopes(args[4], 0, gate.s)
+        for _, sc in ipairs(found) do
+          if one then sc.dirty = true end
+          if sc.key == args[7] then
+            sc.dirty = true
+            local g = gate_state(sc, gate)
+            if lasts then breaker_open(g, clock + offset + lasts) else breaker_turn(g, CLOSED, 0) end
+            changed = changed + 1
           end
-          changed = changed + 1
         end
       end
     end

@@ -14,8 +14,8 @@
 --   P:k                        ZSET  when it was made -> scope key, of those with a string of their own
 --   P:p:<holder>               a place;  P:q  ZSET  end -> holder
 -- args[1]  name of the set of gates. If anything is unusual, with semicolons between: the name; when all state was lost (-1: never);
--- a digit per gate, 1: switched off (empty: none is); number:until of breakers that are open for all keys by order, with commas between; now
--- in microseconds (empty: the server's clock)
+-- a digit per gate, 1: switched off (empty: none is); number:until:when it was said of breakers that are open for all keys by order, or (until
+-- 0) whose order was taken back before its time was over, with commas between; now in microseconds (empty: the server's clock)
 -- args[2]  the caller's channel
 --
 -- Every number is a whole one below 2^53. `..` and tostring would cut times to 14 digits: `text` does not, nor do arguments of
@@ -31,7 +31,9 @@ local KINDS = {}                   -- what each kind of gate does: advance, neve
 
 -- Of the standard library and `redis`, which a library does not have while it is read.
 local command, floor, max, min, format, sub
-local P, args, C, TTL, LOST, OFF       -- OFF: which gates are switched off; false: none
+-- OFF: which gates are switched off; false: none. args.words: what was said of breakers for all keys, of each its gate, until when it is
+-- open, and when that was said; false: nothing.
+local P, args, C, TTL, LOST, OFF
 local H, t, offset                     -- the partition (see `open`), and its time
 local scopes, opened                   -- scope keys that were read, by their Redis key, and in the order of reading
 local leases, places                   -- those that were read, by key and by holder; false: there is none
@@ -191,21 +193,40 @@ local function partition_text(from)
   return packed(all)
 end
 
-local function begin(keys, arguments)
+-- What stands beside the name of a set: the same for many calls.
+local begin
+do
+local MAX_CIRCUMSTANCES, seen, number = 1000, {}, 0
+local function circumstances(given)
+  local found = seen[given]
+  if found then return found end
+  local name, lost, off, said, now = string.match(given, '^(%x+);(%-?%d+);(%d*);([%d:,]*);(%d*)$')
+  if not name then return nil end
+  local words = {}
+  for i, till, at in string.gmatch(said, '(%d+):(%d+):(%d+)') do words[#words + 1] = {tonumber(i), tonumber(till), tonumber(at)} end
+  found = {name = name, lost = tonumber(lost), off = off ~= '' and off, words = words[1] and words or false, now = tonumber(now)}
+  if not found.now then
+    if number >= MAX_CIRCUMSTANCES then seen, number = {}, 0 end
+    seen[given], number = found, number + 1
+  end
+  return found
+end
+
+function begin(keys, arguments)
   if not command then
     command, floor, max, min, format, sub = redis.call, math.floor, math.max, math.min, string.format, string.sub
   end
   P, args = keys[1], arguments
   C, OFF, LOST, clock = sets[args[1]], false, -1, nil
   if not C then
-    local name, lost, off, orders, now = string.match(args[1], '^(%x+);(%-?%d+);(%d*);([%d:,]*);(%d*)$')
-    C = name and sets[name]
+    local found = circumstances(args[1])
+    C = found and sets[found.name]
     if not C then return false end
-    OFF, LOST, clock = off ~= '' and off, tonumber(lost), tonumber(now)
-    args.orders = orders ~= '' and orders
+    OFF, LOST, clock, args.words = found.off, found.lost, found.now, found.words
   end
   TTL = C.ttl
   return true
+end
 end
 
 -- What the rules in full work on. The usual call goes without, see `quick.lua`.
@@ -239,7 +260,8 @@ local function put_again(key, value, late)
   end
 end
 
-local function is_late(since) return t - since > TTL * SECOND / 4 end
+-- Whether an expiry is to be set again, and the partition to be listed: its list may be gone with whatever was lost.
+local function is_late(since) return t - since > TTL * SECOND / 4 or LOST > since end
 
 local second, second_began -- the last one that TIME named, and as a time
 local function given_time()
@@ -252,8 +274,8 @@ local function given_time()
 end
 
 -- 1 last, 2 offset, 3 fence, 4 place numbers, 5 and 6 no lease and no place ends before (0: there is none), 7 leases, 8 in quarantine,
--- 9 places, 10 when all was lost (-1: never), 11 when the expiry of sorted sets was set, 12 scopes with one key, 13 breakers that an
--- operator has opened for all keys, until when (nil: none)
+-- 9 places, 10 when all was lost (-1: never), 11 when the expiry of sorted sets was set, 12 scopes with one key, 13 what operators have
+-- said of breakers for all keys (nil: nothing), see `heed`
 local function open(raw)
   local now = given_time()
   if raw then
@@ -354,10 +376,11 @@ local function save(noted)
   return late and 1 or 0
 end
 
--- The key of a target (five parts) in a scope; nil if the scope does not apply to it. A part that is empty has its slash.
-local function key_of(rule, parts)
+-- The key of a target (five parts) in a scope; nil if the scope does not apply to it (`all`: it does not matter). A part that is empty
+-- has its slash.
+local function key_of(rule, parts, all)
   local list = rule.parts
-  if rule.only and not rule.only[parts[4]] then return nil end
+  if rule.only and not rule.only[parts[4]] and not all then return nil end
   local key = list[1] and parts[list[1]] or ''
   for i = 2, #list do key = key .. '/' .. parts[list[i]] end
   return key

@@ -25,9 +25,10 @@ mod plan;
 mod reply;
 mod scripts;
 mod slots;
+mod words;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -44,12 +45,13 @@ use self::due::Due;
 use self::link::{Asked, Link, unreachable};
 use self::plan::Plan;
 use self::scripts::Operation;
-use crate::operations::{Order, Said, Switch};
+use self::words::Records;
+use crate::operations::Said;
 use crate::{Gates, GatesError, Turn, Turns};
 
 /// How often an operation is tried where every try found a new connection.
 const ATTEMPTS: usize = 8;
-/// When to read again what operators have said, or to carry it out, if that failed.
+/// When to read again what operators have said, if that failed.
 const SAID_AGAIN: Duration = Duration::from_secs(1);
 
 /// How to reach the server.
@@ -95,8 +97,6 @@ struct Inner {
     hearing: tokio::sync::Mutex<()>,
     /// Domains about which operators have said something, or may have, or the server may have lost it; none: all of them.
     unread: Due<Option<Box<str>>>,
-    /// Breakers, by domain, whose order was said again and is to be carried out again.
-    ordered: Due<(Box<str>, String)>,
 }
 
 /// A domain, as this process knows it. Replaced when something changes.
@@ -111,29 +111,18 @@ struct Domain {
     lost: Option<Micros>,
     /// Number of the connection on which its marker was seen last.
     checked: AtomicUsize,
-    /// When state was lost, which gates are switched off and which breakers are open by order, for the functions; none if that is as usual.
+    /// When state was lost, which gates are switched off and what was said of breakers, for the functions; none if that is as usual.
     circumstances: Option<String>,
-    /// The same without orders, and when the last of them is over.
+    /// The same without breakers, and when the last order to them is over, also of those that were taken back.
     afterwards: (Micros, Option<String>),
-}
-
-/// What operators have said about a domain, by gate.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Records {
-    off: BTreeMap<String, Switch>,
-    orders: BTreeMap<String, Order>,
-    /// When each of this was said or taken back, by the server's clock: `switches GATE`, `orders GATE`. What an older version has said
-    /// has no time, or an earlier one.
-    times: BTreeMap<String, Micros>,
 }
 
 impl Domain {
     fn new(name: &str, plan: Arc<Plan>, said: Records, lost: Option<Micros>) -> Self {
         let set = plan.compiled.set();
         let off = |gate: &str| said.off.contains_key(gate);
-        let until = |gate: &str| said.orders.get(gate).map(|order| order.until);
-        let circumstances = plan::circumstances(set, &off, &until, lost);
-        let last = said.orders.values().map(|order| order.until).max().unwrap_or(Micros::MAX);
+        let circumstances = plan::circumstances(set, &off, &|gate| said.order_to(gate), lost);
+        let last = said.ends.values().max().copied().unwrap_or(Micros::MAX);
         let afterwards = (last, plan::circumstances(set, &off, &|_| None, lost));
         let (off, orders) = (said.off.values().cloned().collect(), said.orders.values().cloned().collect());
         let (heard, checked) = (Arc::new(Said { off, orders }), AtomicUsize::new(0));
@@ -223,7 +212,6 @@ impl RedisGates {
             epoch: AtomicI64::new(0),
             hearing: tokio::sync::Mutex::default(),
             unread: Due::default(),
-            ordered: Due::default(),
         });
         inner.check_servers().await?;
         inner.set_clock("").await?;
@@ -239,16 +227,6 @@ impl RedisGates {
                 let unread = reading.unread.take().await;
                 if let Err(e) = reading.read_words(unread).await {
                     tracing::warn!(error = %e, "gates: what operators have said could not be read");
-                    tokio::time::sleep(SAID_AGAIN).await;
-                }
-            }
-        });
-        let ordering = inner.clone();
-        tasks.spawn(async move {
-            loop {
-                let ordered = ordering.ordered.take().await;
-                if let Err(e) = ordering.carry_out_again(ordered).await {
-                    tracing::warn!(error = %e, "gates: an order to breakers could not be carried out again");
                     tokio::time::sleep(SAID_AGAIN).await;
                 }
             }

@@ -4,6 +4,8 @@
 #[path = "support/orders.rs"]
 mod orders;
 mod postgres_support;
+#[path = "support/postgres_said.rs"]
+mod said;
 
 use std::io::Write as _;
 use std::sync::Arc;

@@ -204,7 +204,7 @@ impl Partition {
     /// is not so simple.
     #[inline]
     fn passes(&mut self, p: &Passage<'_>) -> bool {
-        if p.set.disabled != 0 || self.orders.iter().any(|(_, until)| *until > p.t) {
+        if p.set.disabled != 0 || self.orders.iter().any(|(_, until)| until + self.offset > p.t) {
             return false;
         }
         p.set.by_scope().all(|(number, gates)| {
@@ -232,7 +232,7 @@ impl Partition {
                     state.advance(rule, p.t);
                     continue;
                 }
-                let ordered = ordered_open(&self.orders, &gate.name);
+                let ordered = ordered_open(&self.orders, &gate.name).map_or(0, |until| until + self.offset);
                 let (because, retry_at) = match ask(p, here, state, rule) {
                     Said::Never(never) => {
                         refused = Some((i, never));
@@ -442,9 +442,9 @@ fn binding(set: &Compiled, scopes: &[Micros; MAX_SCOPES]) -> usize {
     best.0
 }
 
-/// Until when an operator keeps this breaker open for all keys; 0: not at all.
-fn ordered_open(orders: &[(Arc<str>, Micros)], gate: &str) -> Micros {
-    orders.iter().find(|(name, _)| **name == *gate).map_or(0, |(_, until)| *until)
+/// Until when an operator keeps this breaker open for all keys, by the callers' clock, if that was ordered.
+fn ordered_open(orders: &[(Arc<str>, Micros)], gate: &str) -> Option<Micros> {
+    orders.iter().find(|(name, _)| **name == *gate).map(|(_, until)| *until)
 }
 
 /// What the gates of a scope are told of its key.

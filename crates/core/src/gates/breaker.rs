@@ -301,6 +301,15 @@ impl Breaker {
         BreakerState::Ramp
     }
 
+    /// An order that kept it open until then was taken back: closes what is open by it, and what is open for longer than failures open it.
+    pub(super) fn take_back(&mut self, rule: &BreakerRule, t: Micros, ordered: Micros) {
+        if let Phase::Open { until } = self.phase
+            && (until == ordered || until > t + rule.open)
+        {
+            self.reset();
+        }
+    }
+
     /// Closes it at once and forgets what it counted.
     pub(super) fn reset(&mut self) {
         self.turn(Phase::Closed);

@@ -231,10 +231,15 @@ impl Compiled {
         unknown
     }
 
-    /// The same with these breakers open until then in every partition that is made.
+    /// The same with these breakers open until then, by the callers' clock, in every partition that is made.
     pub fn order<'a>(&mut self, orders: impl IntoIterator<Item = (&'a str, Micros)>) {
         let known = orders.into_iter().filter(|(name, _)| self.is_breaker(name));
         self.orders = known.map(|(name, until)| (Arc::from(name), until)).collect();
+    }
+
+    /// Until when a breaker is ordered to be open for all keys, if it is then.
+    pub fn ordered(&self, gate: &str, now: Micros) -> Option<Micros> {
+        self.orders.iter().find(|(name, until)| **name == *gate && *until > now).map(|(_, until)| *until)
     }
 
     /// Whether this is the name of a breaker.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::breaker::Vote;
+use super::breaker::{Breaker, BreakerRule, Vote};
 use super::call::{Holder, Target};
 use super::compiled::{Compiled, Rule};
 use super::level::Charge;
@@ -196,6 +196,7 @@ impl Partition {
     /// What every gate and key has now, at most `most` keys.
     pub fn inspect(&mut self, set: &Compiled, now: Micros, most: usize) -> Vec<ScopeView> {
         let t = self.clock(now);
+        let now = t - self.offset;
         let mut views = Vec::new();
         for at in 0..self.scopes.slots() as u32 {
             let Some(scope) = self.scopes.get_mut(at) else { continue };
@@ -207,7 +208,7 @@ impl Partition {
                 let gate = &set.gates[*gate];
                 let rule = gate.rule(&scope.key);
                 state.advance(rule, t);
-                let ordered = self.orders.iter().any(|(name, until)| *name == gate.name && *until > t);
+                let ordered = self.orders.iter().any(|(name, until)| *name == gate.name && *until > now);
                 let view = match view_gate(state, rule, scope.live, t) {
                     GateView::Breaker { .. } if ordered => GateView::Breaker { state: BreakerState::Open },
                     view => view,
@@ -280,8 +281,58 @@ impl Partition {
         true
     }
 
+    /// Carries out what operators have said about all keys of breakers and this state was not told, by the orders of the set: whoever
+    /// was to tell it may have died on the way, or was overtaken by another one.
+    pub fn heed(&mut self, set: &Compiled, now: Micros) {
+        if self.orders == set.orders {
+            return;
+        }
+        let t = self.clock(now);
+        let now = t - self.offset;
+        let standing = |until: &Micros| *until > now;
+        for order in &set.orders {
+            let (gate, until) = order;
+            if standing(until) && !self.orders.contains(order) {
+                self.order_breaker(set, now, gate, None, BreakerOrder::Trip { lasts: until - now });
+            }
+        }
+        let stands = |gate: &str| set.orders.iter().any(|(name, until)| **name == *gate && standing(until));
+        let (kept, over): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.orders).into_iter().partition(|(gate, _)| stands(gate));
+        self.orders = kept;
+        for (gate, until) in over {
+            let ordered = until + self.offset;
+            self.each_breaker(set, &gate, None, |rule, breaker| breaker.take_back(rule, t, ordered));
+        }
+    }
+
+    /// Every breaker of a gate that has state, or that of one key. How many there are.
+    fn each_breaker(
+        &mut self,
+        set: &Compiled,
+        gate: &str,
+        key: Option<&str>,
+        mut act: impl FnMut(&BreakerRule, &mut Breaker),
+    ) -> u32 {
+        let Some(gate) = set.gates.iter().find(|g| *g.name == *gate) else { return 0 };
+        let mut found = 0;
+        for at in 0..self.scopes.slots() as u32 {
+            let Some(scope) = self.scopes.get_mut(at) else { continue };
+            if scope.rule != gate.scope || key.is_some_and(|k| *k != *scope.key) {
+                continue;
+            }
+            let settings = gate.rule(&scope.key);
+            if let (GateState::Breaker(breaker), Rule::Breaker(r)) = (&mut scope.gates[gate.at], settings) {
+                act(r, breaker);
+                found += 1;
+            }
+        }
+        found
+    }
+
     /// Resets or trips a breaker; of one key that has state, or of all. How many keys have changed. A trip of all also holds
-    /// for keys that come later, and for keys at rest, which are the same: for these it is over when its time is.
+    /// for keys that come later, and for keys at rest, which are the same: for these it is over when its time is. One key is reset
+    /// where no order to all stands.
     pub fn order_breaker(
         &mut self,
         set: &Compiled,
@@ -297,31 +348,22 @@ impl Partition {
             self.make(set, rule.scope, "", t);
         }
         let all = key.is_none() && set.scopes[rule.scope].mask != 0;
-        if key.is_none() && matches!(rule.rule(""), Rule::Breaker(_)) {
-            self.orders.retain(|(name, until)| *name != rule.name && *until > t);
-            if let (BreakerOrder::Trip { lasts }, true) = (order, all) {
-                self.orders.push((rule.name.clone(), t + lasts));
-            }
+        let is_breaker = matches!(rule.rule(""), Rule::Breaker(_));
+        if is_breaker && (key.is_none() || order == BreakerOrder::Reset) {
+            let past = t - self.offset;
+            self.orders.retain(|(name, until)| *name != rule.name && *until > past);
         }
-        let mut changed = 0;
-        for at in 0..self.scopes.slots() as u32 {
-            let Some(scope) = self.scopes.get_mut(at) else { continue };
-            if scope.rule != rule.scope || key.is_some_and(|k| *k != *scope.key) {
-                continue;
-            }
-            let settings = rule.rule(&scope.key);
-            if let (GateState::Breaker(breaker), Rule::Breaker(r)) = (&mut scope.gates[rule.at], settings) {
-                match order {
-                    BreakerOrder::Reset => breaker.reset(),
-                    BreakerOrder::Trip { .. } if all && breaker.at_rest(r, t) => {}
-                    BreakerOrder::Trip { lasts } => {
-                        let _ = breaker.open(t + lasts);
-                    }
-                }
-                changed += 1;
-            }
+        if let (BreakerOrder::Trip { lasts }, true, None) = (order, is_breaker, key) {
+            self.orders.push((rule.name.clone(), now + lasts));
         }
-        changed
+        let began = now + self.offset;
+        self.each_breaker(set, gate, key, |r, breaker| match order {
+            BreakerOrder::Reset => breaker.reset(),
+            BreakerOrder::Trip { .. } if all && breaker.at_rest(r, t) => {}
+            BreakerOrder::Trip { lasts } => {
+                let _ = breaker.open(began + lasts);
+            }
+        })
     }
 
     /// Makes sure that a breaker has state for this target, so that it can be tripped before its first call.

@@ -86,7 +86,7 @@ pub struct Partition {
     pub(super) scopes: Slab<Scope>,
     pub(super) leases: Slab<Lease>,
     pub(super) places: Slab<Place>,
-    /// Breakers that an operator has opened for all keys, also those to come, and until when.
+    /// Breakers that an operator has opened for all keys, also those to come, and until when by the callers' clock.
     pub(super) orders: Vec<(Arc<str>, Micros)>,
     pub(super) sweep: u32,
     /// Keys to look at, for those that were made.
@@ -167,7 +167,7 @@ impl Partition {
     pub fn at_rest(&mut self, set: &Compiled, now: Micros) -> bool {
         let t = now + self.offset;
         self.recover(set, t);
-        if self.orders.iter().any(|(_, until)| *until > t) {
+        if self.orders.iter().any(|(_, until)| *until > now) {
             return false;
         }
         if !self.is_idle() || self.offset != 0 || t < self.last || self.start != Start::Full {

@@ -255,7 +255,13 @@ impl GateOperations for PgGates {
             self.stand(domain, gate, Order::of(gate, order, at, &note), at).await?;
         }
         let (name, of) = (gate.to_owned(), key.map(str::to_owned));
-        let tell = move |set: &_, state: &mut Partition, now| {
+        let tell = move |set: &Compiled, state: &mut Partition, now| {
+            // Of all keys it is told what holds now, by the version that the transaction compares: a newer word may have been said.
+            let order = match (&of, set.ordered(&name, now)) {
+                (Some(_), _) => order,
+                (None, Some(until)) => BreakerOrder::Trip { lasts: until - now },
+                (None, None) => BreakerOrder::Reset,
+            };
             With(state.order_breaker(set, now, &name, of.as_deref(), order), Vec::new())
         };
         let changed = self.each(now, domain, None, tell).await?.iter().map(|With(count, _)| count).sum();

@@ -217,6 +217,7 @@ async fn run(
         if let Some(Some(old)) = &written_under {
             state.reconfigure(old, &known.set, first);
         }
+        state.heed(&known.set, first);
         task.batch.iter_mut().for_each(|job| job.run(&known.set, &mut state, clock));
         encode(&state)
     }));

@@ -5,7 +5,6 @@ use std::sync::{Arc, PoisonError};
 
 use async_trait::async_trait;
 use redis::{FromRedisValue, Value};
-use serde::de::DeserializeOwned;
 use tidegate_core::gates::{
     BreakerOrder, GateSet, Holder, HolderView, Micros, PartitionView, ScopeView, WaiterView,
 };
@@ -13,7 +12,8 @@ use tidegate_core::gates::{
 use super::link::unreachable;
 use super::plan::Plan;
 use super::scripts::Operation;
-use super::{Domain, Inner, Records, RedisGates, flag, reply};
+use super::words::{Kind, Records, Saying, Texts, Times, Word, written};
+use super::{Domain, Inner, RedisGates, flag, reply};
 use crate::GatesError;
 use crate::operations::{
     Change, DomainUsage, GateOperations, Note, Order, Released, Said, Switch, order_text, refuse_order,
@@ -24,70 +24,13 @@ use crate::operations::{
 const CHANGES_KEPT: isize = 100;
 const RECORDS_LAST: i64 = 400 * 24 * 3_600;
 const SAY: &str = include_str!("../../lua/say.lua");
-/// The kinds of words of operators, as their keys end.
-const SWITCHES: &str = "switches";
-const ORDERS: &str = "orders";
-/// The key of the times of both.
-const TIMES: &str = "times";
+/// The keys of what operators say: two kinds, the times of both, the record, and the ends of orders.
+const KEYS: [&str; 5] = ["switches", "orders", "times", "changes", "ends"];
 /// Memory of one key, lease and place: estimates from the sizes of the strings and their entries, not measured.
 const BYTES: (u64, u64, u64) = (400, 500, 650);
 
 fn read<T: FromRedisValue>(value: Value) -> Result<T, GatesError> {
     redis::from_redis_value(value).map_err(|e| GatesError::Corrupt(e.to_string()))
-}
-
-/// Records as they are written, by gate.
-type Texts = BTreeMap<String, String>;
-/// When words were said, by what they are about: `switches GATE`, `orders GATE`.
-type Times = BTreeMap<String, Micros>;
-
-impl Records {
-    /// Reads them, as far as their gates still exist.
-    fn read(off: Texts, orders: Texts, mut times: Times, plan: &Plan) -> Result<Self, GatesError> {
-        fn each<T: DeserializeOwned>(
-            texts: Texts,
-            is_there: impl Fn(&str) -> bool,
-        ) -> Result<BTreeMap<String, T>, GatesError> {
-            let texts = texts.into_iter().filter(|(gate, _)| is_there(gate));
-            let read =
-                |text: &str| serde_json::from_str(text).map_err(|e| GatesError::Corrupt(e.to_string()));
-            texts.map(|(gate, text)| Ok((gate, read(&text)?))).collect()
-        }
-        let is_gate = |gate: &str| plan.id_of(gate).is_some();
-        let is_breaker = |gate: &str| plan.compiled.is_breaker(gate);
-        times.retain(|word, _| match word.split_once(' ') {
-            Some((SWITCHES, gate)) => is_gate(gate),
-            Some((_, gate)) => is_breaker(gate),
-            None => false,
-        });
-        Ok(Self { off: each(off, is_gate)?, orders: each(orders, is_breaker)?, times })
-    }
-
-    /// The record that a word has left; empty if it was taken back.
-    fn text(&self, word: &str) -> Result<String, GatesError> {
-        let text = match word.split_once(' ') {
-            Some((SWITCHES, gate)) => self.off.get(gate).map(written),
-            Some((_, gate)) => self.orders.get(gate).map(written),
-            None => None,
-        };
-        Ok(text.transpose()?.unwrap_or_default())
-    }
-
-    /// Whether a word stops or lets pass anything now: it was not taken back, and is not over.
-    fn stands(&self, word: &str, now: Micros) -> bool {
-        match word.split_once(' ') {
-            Some((SWITCHES, gate)) => self.off.contains_key(gate),
-            Some((_, gate)) => self.orders.get(gate).is_some_and(|order| order.until > now),
-            None => false,
-        }
-    }
-}
-
-/// What is said: a word, its text (empty: taken back), and when (none: now).
-type Word = (String, String, Option<Micros>);
-
-fn written<T: serde::Serialize>(value: &T) -> Result<String, GatesError> {
-    serde_json::to_string(value).map_err(|e| GatesError::Corrupt(e.to_string()))
 }
 
 impl Inner {
@@ -106,36 +49,33 @@ impl Inner {
     }
 
     /// The records of one kind that a domain has, by gate.
-    async fn texts_of(&self, name: &str, kind: &str) -> Result<Texts, GatesError> {
-        let (key, mut ask) = (self.record_key(name, kind), redis::cmd("HGETALL"));
+    async fn texts_of(&self, name: &str, kind: Kind) -> Result<Texts, GatesError> {
+        let (key, mut ask) = (self.record_key(name, kind.name()), redis::cmd("HGETALL"));
         read(self.link.ask(&key, ask.arg(&key)).await.map_err(unreachable)?)
     }
 
     async fn switches_of(&self, name: &str, plan: &Plan) -> Result<BTreeMap<String, Switch>, GatesError> {
-        let texts = self.texts_of(name, SWITCHES).await?;
-        Ok(Records::read(texts, Texts::new(), Times::new(), plan)?.off)
+        let off = self.texts_of(name, Kind::Switches).await?;
+        Ok(Records::read((off, Texts::new()), Default::default(), plan)?.off)
     }
 
     async fn orders_of(&self, name: &str, plan: &Plan) -> Result<BTreeMap<String, Order>, GatesError> {
-        let texts = self.texts_of(name, ORDERS).await?;
-        Ok(Records::read(Texts::new(), texts, Times::new(), plan)?.orders)
+        let orders = self.texts_of(name, Kind::Orders).await?;
+        Ok(Records::read((Texts::new(), orders), Default::default(), plan)?.orders)
     }
 
-    /// Writes or takes back records of a domain, by gate. What is said about it now.
-    async fn say<T: serde::Serialize>(
+    /// Says something of a domain, and records it. What is said about it then.
+    async fn say(
         &self,
         domain: &str,
-        kind: &str,
-        records: Vec<(String, Option<T>)>,
+        sayings: Vec<Saying>,
+        what: String,
+        note: Note,
     ) -> Result<Records, GatesError> {
-        let mut words = Vec::new();
-        for (gate, record) in records {
-            let text = record.as_ref().map(written).transpose()?;
-            words.push((format!("{kind} {gate}"), text.unwrap_or_default(), None));
-        }
+        let change = Change { at: self.clock(), what, note };
         let _hearing = self.hearing.lock().await;
         let known = self.known(domain)?;
-        let said = self.say_words(domain, &known.plan, &known.said, words).await;
+        let said = self.say_words(domain, &known.plan, &known.said, (sayings, Some(change))).await;
         // It may have been written although no answer came.
         let said = said.inspect_err(|_| self.unread.add(Some(domain.into())))?;
         self.adopt(domain, said.clone())?;
@@ -172,39 +112,41 @@ impl Inner {
     /// What operators have said about a domain, for one who has heard this much; under `hearing`. What the server has lost of that is
     /// said again, whatever else has been said or done since.
     pub(super) async fn hear(&self, name: &str, plan: &Plan, heard: &Records) -> Result<Records, GatesError> {
-        self.say_words(name, plan, heard, Vec::new()).await
+        self.say_words(name, plan, heard, (Vec::new(), None)).await
     }
 
-    /// Says what was heard about a domain, and then these words.
+    /// Says what was heard about a domain, and then this, which is recorded.
     async fn say_words(
         &self,
         name: &str,
         plan: &Plan,
         heard: &Records,
-        words: Vec<Word>,
+        (sayings, change): (Vec<Saying>, Option<Change>),
     ) -> Result<Records, GatesError> {
         let now = self.clock();
-        let keys = [SWITCHES, ORDERS, TIMES, "changes"].map(|what| self.record_key(name, what));
+        let keys = KEYS.map(|what| self.record_key(name, what));
         let note = Note { who: "tidegate".into(), why: "the server had lost it".into() };
-        let record = Change { at: now, what: "switches and orders said again".into(), note };
+        let again = Change { at: now, what: "switches and orders said again".into(), note };
+        let text = |n: Option<Micros>| n.map(|n| n.to_string()).unwrap_or_default();
         let mut say = redis::cmd("EVAL");
         say.arg(SAY).arg(keys.len()).arg(&keys);
-        say.arg(RECORDS_LAST).arg(self.changes_channel()).arg(name).arg(written(&record)?).arg(CHANGES_KEPT);
+        say.arg(RECORDS_LAST).arg(self.changes_channel()).arg(name).arg(written(&again)?).arg(CHANGES_KEPT);
+        say.arg(change.as_ref().map(written).transpose()?.unwrap_or_default());
         for (word, at) in &heard.times {
-            say.arg(word).arg(heard.text(word)?).arg(at).arg(flag(heard.stands(word, now)));
+            let end =
+                heard.ends.get(&word.gate).copied().filter(|end| word.kind == Kind::Orders && *end > now);
+            say.arg(word.to_string()).arg(heard.text(word)?).arg(at);
+            say.arg(flag(heard.stands(word, now))).arg(text(end));
         }
-        for (word, text, at) in words {
-            say.arg(word).arg(text).arg(at.map(|at| at.to_string()).unwrap_or_default()).arg("");
+        for Saying { word, text: said, end } in sayings {
+            say.arg(word.to_string()).arg(said).arg("").arg("").arg(text(end));
         }
         let answer = self.link.ask(&keys[0], &say).await.map_err(unreachable)?;
-        let (again, off, orders, times): (Vec<String>, Texts, Texts, Times) = read(answer)?;
-        for gate in again.iter().filter_map(|word| word.strip_prefix(ORDERS)?.strip_prefix(' ')) {
-            self.ordered.add((name.into(), gate.into()));
-        }
-        if again.iter().any(|word| heard.stands(word, now)) {
+        let (again, off, orders, times, ends): (Vec<String>, Texts, Texts, Times, Times) = read(answer)?;
+        if again.iter().filter_map(|word| Word::parse(word)).any(|word| heard.stands(&word, now)) {
             tracing::warn!(domain = %name, "gates: the server has lost what operators have said; it is said again");
         }
-        Records::read(off, orders, times, plan)
+        Records::read((off, orders), (times, ends), plan)
     }
 
     fn adopt(&self, name: &str, said: Records) -> Result<(), GatesError> {
@@ -213,92 +155,27 @@ impl Inner {
         self.change(name, changed).map(drop)
     }
 
-    /// Tells all partitions of an order to a breaker, or to one key of it. How many have changed.
+    /// Gives all partitions an order to a gate. How many keys have changed.
     async fn tell_partitions(
         &self,
         domain: &Arc<Domain>,
         now: Option<Micros>,
-        (gate, key): (&str, Option<&str>),
-        order: BreakerOrder,
+        what: &str,
+        arguments: [&[u8]; 3],
     ) -> Result<u32, GatesError> {
-        // A gate that is gone has nothing to be told.
-        let Some(id) = domain.plan.id_of(gate).map(|id| id.to_string()) else { return Ok(0) };
-        let lasts = match order {
-            BreakerOrder::Reset => String::new(),
-            BreakerOrder::Trip { lasts } => lasts.to_string(),
-        };
-        let mut arguments: Vec<&[u8]> = vec![id.as_bytes(), lasts.as_bytes()];
-        arguments.extend(key.map(str::as_bytes));
         let mut changed = 0;
         for (partition, name) in self.partitions(domain).await? {
-            let told = self.operate(domain, (&partition, &name), now, "breaker", &arguments).await?;
+            let told = self.operate(domain, (&partition, &name), now, what, &arguments).await?;
             changed += reply::count(told)?;
         }
         Ok(changed)
     }
 
-    /// All partitions have been told of the order that was said at this time: its time is a moment later from now on. So a server that
-    /// comes back as it was before has lost that word, and it is said and carried out again. False if there is a newer word: it may have
-    /// been overtaken.
-    async fn was_carried_out(
-        &self,
-        domain: &str,
-        gate: &str,
-        at: Option<Micros>,
-    ) -> Result<bool, GatesError> {
-        let word = format!("{ORDERS} {gate}");
-        // The gate is gone, or a version without times has said it.
-        let Some(at) = at else { return Ok(true) };
-        let _hearing = self.hearing.lock().await;
-        let known = self.known(domain)?;
-        if known.said.times.get(&word) != Some(&at) {
-            return Ok(!known.said.times.contains_key(&word));
-        }
-        let carried_out = (word.clone(), known.said.text(&word)?, Some(at + 1));
-        let said = self.say_words(domain, &known.plan, &known.said, vec![carried_out]).await?;
-        let newest = said.times.get(&word) == Some(&(at + 1));
-        self.adopt(domain, said)?;
-        Ok(newest)
-    }
-
-    /// Carries out what was said again about breakers: partitions may have come back as they were before it was said first.
-    pub(super) async fn carry_out_again(
-        &self,
-        ordered: BTreeSet<(Box<str>, String)>,
-    ) -> Result<(), GatesError> {
-        let mut all = Ok(());
-        for (name, gate) in ordered {
-            let Ok(domain) = self.known(&name) else { continue };
-            let at = domain.said.times.get(&format!("{ORDERS} {gate}")).copied();
-            let left = domain.said.orders.get(&gate).map(|order| order.until - self.clock());
-            let order = left.filter(|left| *left > 0);
-            let order = order.map_or(BreakerOrder::Reset, |lasts| BreakerOrder::Trip { lasts });
-            let told = self.tell_partitions(&domain, None, (&gate, None), order).await;
-            let newest = match told {
-                Ok(_) => self.was_carried_out(&name, &gate, at).await,
-                Err(e) => Err(e),
-            };
-            if !matches!(newest, Ok(true)) {
-                self.ordered.add((name, gate));
-            }
-            all = all.and(newest.map(drop));
-        }
-        all
-    }
-
+    /// Records a change, and says nothing.
     async fn record(&self, domain: &str, what: String, note: Note) -> Result<(), GatesError> {
-        let key = self.record_key(domain, "changes");
-        let text = written(&Change { at: self.clock(), what, note })?;
-        let mut push = redis::cmd("RPUSH");
-        push.arg(&key).arg(text);
-        let mut trim = redis::cmd("LTRIM");
-        trim.arg(&key).arg(-CHANGES_KEPT).arg(-1);
-        let mut keep = redis::cmd("EXPIRE");
-        keep.arg(&key).arg(RECORDS_LAST);
-        for command in [push, trim, keep] {
-            self.link.ask(&key, &command).await.map_err(unreachable)?;
-        }
-        Ok(())
+        let (known, change) = (self.known(domain)?, Change { at: self.clock(), what, note });
+        let said = (Vec::new(), Some(change));
+        self.say_words(domain, &known.plan, &Records::default(), said).await.map(drop)
     }
 
     pub(super) async fn usage_of(&self, domain: &Arc<Domain>) -> Result<DomainUsage, GatesError> {
@@ -358,7 +235,11 @@ impl GateOperations for RedisGates {
         let domain = inner.known(domain)?;
         let mut views = Vec::new();
         for (partition, key) in inner.partitions(&domain).await? {
-            let left = most.saturating_sub(views.len()).to_string();
+            let left = most.saturating_sub(views.len());
+            if left == 0 {
+                break;
+            }
+            let left = left.to_string();
             let value =
                 inner.operate(&domain, (&partition, &key), None, "holders", &[left.as_bytes()]).await?;
             views.extend(reply::leases(value, &domain.name)?);
@@ -371,7 +252,11 @@ impl GateOperations for RedisGates {
         let domain = inner.known(domain)?;
         let mut views = Vec::new();
         for (partition, key) in inner.partitions(&domain).await? {
-            let left = most.saturating_sub(views.len()).to_string();
+            let left = most.saturating_sub(views.len());
+            if left == 0 {
+                break;
+            }
+            let left = left.to_string();
             let value =
                 inner.operate(&domain, (&partition, &key), None, "waiters", &[left.as_bytes()]).await?;
             views.extend(reply::waiters(value, &domain.name)?);
@@ -436,28 +321,35 @@ impl GateOperations for RedisGates {
     ) -> Result<u32, GatesError> {
         let inner = &*self.inner;
         let known = inner.known(domain)?;
-        if known.plan.id_of(gate).is_none() {
+        let Some(id) = known.plan.id_of(gate).map(|id| id.to_string()) else {
             return Err(GatesError::UnknownGate { domain: domain.into(), gate: gate.into() });
-        }
+        };
         refuse_order(domain, gate, known.plan.compiled.is_breaker(gate), order)?;
         let at = now.unwrap_or_else(|| inner.clock());
         let orders = inner.orders_of(domain, &known.plan).await?;
         refuse_under(orders.get(gate), key, order, at)?;
-        let mut said = None;
-        if key.is_none() {
-            // Before it is told to the partitions that are there: it goes with every call, also to those that are made meanwhile.
-            // One that is over stays until the next one to its breaker: who takes it away could take a new one.
-            let word = (gate.to_owned(), Order::of(gate, order, at, &note));
-            inner.record(domain, order_text(gate, key, order), note.clone()).await?;
-            said =
-                inner.say(domain, ORDERS, vec![word]).await?.times.get(&format!("{ORDERS} {gate}")).copied();
-        }
-        let changed = inner.tell_partitions(&known, now, (gate, key), order).await?;
-        if key.is_none() && !inner.was_carried_out(domain, gate, said).await? {
-            inner.ordered.add((domain.into(), gate.into()));
-        }
-        if key.is_some() && changed > 0 {
-            inner.record(domain, order_text(gate, key, order), note).await?;
+        let what = order_text(gate, key, order);
+        let Some(key) = key else {
+            // Before it is told to the partitions that are there: it goes with every call, also to those that are not told. One that is
+            // over stays until the next one to its breaker: who takes it away could take a new one.
+            let order = Order::of(gate, order, at, &note);
+            let until = order.as_ref().map(|order| order.until);
+            let text = order.as_ref().map(written).transpose()?.unwrap_or_default();
+            let saying = Saying { word: Word::order(gate), text, end: until };
+            let said = inner.say(domain, vec![saying], what, note).await?;
+            let (until, at) = (until.unwrap_or(0), said.times.get(&Word::order(gate)).copied().unwrap_or(0));
+            let (until, at) = (until.to_string(), at.to_string());
+            let arguments = [id.as_bytes(), until.as_bytes(), at.as_bytes()];
+            return inner.tell_partitions(&known, now, "order", arguments).await;
+        };
+        let lasts = match order {
+            BreakerOrder::Reset => String::new(),
+            BreakerOrder::Trip { lasts } => lasts.to_string(),
+        };
+        let arguments = [id.as_bytes(), lasts.as_bytes(), key.as_bytes()];
+        let changed = inner.tell_partitions(&known, now, "breaker", arguments).await?;
+        if changed > 0 {
+            inner.record(domain, what, note).await?;
         }
         Ok(changed)
     }
@@ -477,13 +369,15 @@ impl GateOperations for RedisGates {
         let all = known.set().gates.iter().map(|g| g.name.clone());
         let names: Vec<String> = all.filter(|name| gate.is_none_or(|g| g == name)).collect();
         let verb = if off { "disable" } else { "enable" };
-        inner.record(domain, format!("{verb} {}", gate.unwrap_or("all gates")), note.clone()).await?;
+        let what = format!("{verb} {}", gate.unwrap_or("all gates"));
         let at = inner.clock();
-        let switches = names.into_iter().map(|gate| {
-            let switch = Switch { gate: gate.clone(), at, note: note.clone() };
-            (gate, off.then_some(switch))
+        let sayings = names.into_iter().map(|gate| {
+            let switch = off.then(|| written(&Switch { gate: gate.clone(), at, note: note.clone() }));
+            let word = Word { kind: Kind::Switches, gate };
+            Ok(Saying { word, text: switch.transpose()?.unwrap_or_default(), end: None })
         });
-        Ok(inner.say(domain, SWITCHES, switches.collect()).await?.off.into_values().collect())
+        let sayings = sayings.collect::<Result<_, GatesError>>()?;
+        Ok(inner.say(domain, sayings, what, note).await?.off.into_values().collect())
     }
 
     async fn switches(&self, domain: &str) -> Result<Vec<Switch>, GatesError> {

@@ -122,18 +122,22 @@ impl Plan {
     }
 }
 
-/// What goes with every call if it is unusual: when all state was lost (-1: never), which gates are switched off, and which breakers
-/// are open for all keys until when, by their numbers.
+/// What goes with every call if it is unusual: when all state was lost (-1: never), which gates are switched off, and what was said of
+/// breakers for all keys, by their numbers: until when they are open (0: not any more), and when that was said.
 pub(super) fn circumstances(
     set: &GateSet,
     off: &dyn Fn(&str) -> bool,
-    until: &dyn Fn(&str) -> Option<Micros>,
+    order: &dyn Fn(&str) -> Option<(Micros, Micros)>,
     lost: Option<Micros>,
 ) -> Option<String> {
     let any = set.gates.iter().any(|g| off(&g.name));
     let numbered = set.gates.iter().enumerate();
-    let orders: Vec<String> =
-        numbered.filter_map(|(i, g)| Some(format!("{}:{}", i + 1, until(&g.name)?))).collect();
+    let orders: Vec<String> = numbered
+        .filter_map(|(i, g)| {
+            let (until, at) = order(&g.name)?;
+            Some(format!("{}:{until}:{at}", i + 1))
+        })
+        .collect();
     if !any && orders.is_empty() && lost.is_none() {
         return None;
     }

@@ -10,12 +10,13 @@ use std::sync::LazyLock;
 use tidegate_core::gates::hash_bytes;
 
 /// What all operations share.
-const SHARED: [&str; 6] = [
+const SHARED: [&str; 7] = [
     include_str!("../../lua/prelude.lua"),
     include_str!("../../lua/rates.lua"),
     include_str!("../../lua/holds.lua"),
     include_str!("../../lua/line.lua"),
     include_str!("../../lua/leases.lua"),
+    include_str!("../../lua/orders.lua"),
     include_str!("../../lua/quick.lua"),
 ];
 
