@@ -106,7 +106,9 @@ async fn client(url: &str) -> Client {
 
 fn fresh_schema() -> String {
     static MADE: AtomicU64 = AtomicU64::new(0);
-    format!("u{}_{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed))
+    // Numbers of processes come again, and the server may be older than that.
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis();
+    format!("u{since}_{}_{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed))
 }
 
 async fn register(store: &impl Store) {

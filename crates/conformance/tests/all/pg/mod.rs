@@ -20,7 +20,9 @@ use turns::Turns;
 pub(crate) fn fresh_schema() -> String {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let made = MADE.fetch_add(1, Ordering::Relaxed);
-    format!("t{}_{made}", std::process::id())
+    // Numbers of processes come again, and the server may be older than that.
+    let since = std::time::UNIX_EPOCH.elapsed().expect("a clock").as_millis();
+    format!("t{since}_{}_{made}", std::process::id())
 }
 
 pub(crate) async fn connect(schema: &str, now: Timestamp) -> PgStore {
