@@ -54,6 +54,8 @@ impl Target {
         let Some((scheme, rest)) = text.split_once("://") else {
             return if names_a_port(text) {
                 Err(format!("{text} is no directory and no URL; did you mean http://{text}?"))
+            } else if let Some(meant) = meant_for_a_server(text) {
+                Err(format!("what is given is no directory and no URL; {meant}"))
             } else {
                 Ok(Self::Directory(PathBuf::from(text)))
             };
@@ -95,6 +97,20 @@ impl Target {
 fn names_a_port(text: &str) -> bool {
     let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty() && !host.contains(['/', '\\']));
     port.is_some_and(|(_, port)| port.parse::<u16>().is_ok()) && !Path::new(text).exists()
+}
+
+/// What to write instead of what was meant to be the address of a server and is none. It may have a password: nothing of it is shown, and
+/// no directory gets its name.
+fn meant_for_a_server(text: &str) -> Option<String> {
+    let scheme = text.split_once(':').map(|(scheme, _)| scheme);
+    if let Some(scheme) = scheme.filter(|scheme| SCHEMES.contains(scheme)) {
+        return Some(format!("write {scheme}://…, with two slashes"));
+    }
+    let parameter =
+        |word: &str| ["host=", "dbname=", "user=", "password="].iter().any(|p| word.starts_with(p));
+    let user = text.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
+    let server = text.split_whitespace().any(parameter) || user && !Path::new(text).exists();
+    server.then(|| "write postgres://USER:PASSWORD@HOST/DATABASE".into())
 }
 
 /// An open store.
@@ -342,6 +358,13 @@ mod tests {
         assert!(Target::parse("sqlite:").is_err() && Target::parse("postgres://").is_err());
         let said = Target::parse("postgers://db").unwrap_err();
         assert!(said.ends_with("did you mean postgres://?"), "{said}");
+        for slip in
+            ["postgresql:/u:s3cret@h/x", "host=::1 password=s3cret", "u:s3cret@h:5432/db", "http:u:s3cret"]
+        {
+            let said = Target::parse(slip).unwrap_err();
+            assert!(said.contains("://") && !said.contains("s3cret"), "{said}");
+        }
+        assert_eq!(Target::parse("data@home"), directory("data@home"));
     }
 
     #[tokio::test]

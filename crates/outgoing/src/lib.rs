@@ -92,7 +92,9 @@ impl Client {
 
     /// Says what is wrong with a URL, if anything.
     pub fn check(url: &str) -> Result<(), String> {
-        let shown: String = url.chars().take(100).collect();
+        // What stands before an @ may be a password.
+        let shown = url.rsplit_once('@').map_or_else(|| url.to_owned(), |(_, rest)| format!("…@{rest}"));
+        let shown: String = shown.chars().take(100).collect();
         let uri: Uri = url.parse().map_err(|e| format!("{shown:?} is not a URL: {e}"))?;
         let web =
             matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|h| !h.is_empty());
@@ -209,5 +211,7 @@ mod tests {
         for bad in ["ftp://x", "/jobs", "http://", "http://a b"] {
             assert!(Client::check(bad).is_err(), "{bad}");
         }
+        let said = Client::check("htp://u:s3cret@host/jobs").unwrap_err();
+        assert_eq!(said, "\"…@host/jobs\" is not an http:// or https:// URL");
     }
 }

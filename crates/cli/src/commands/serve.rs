@@ -73,10 +73,11 @@ pub(crate) async fn run(args: ServeArgs, config: &Config, output: &Output) -> Re
     args.log.over(&mut config)?;
     args.telemetry.over(&mut config)?;
     let mut options = options(&config)?;
-    if let Target::Remote(url) = data::target(&config)? {
+    let target = data::target(&config)?;
+    if let Target::Remote(_) = target {
         return Err(Failure::new(
             codes::INVALID_REQUEST,
-            format!("{url} is the address of a server, not a store to serve"),
+            format!("{} is the address of a server, not a store to serve", target.shown()),
         )
         .hint("add --dir DIR or --store postgres://…, or unset TIDEGATE_STORE if that names the server"));
     }
