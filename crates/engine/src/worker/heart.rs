@@ -67,9 +67,10 @@ pub(crate) async fn run_once(shared: &Shared) {
                         }
                     }
                 }
-                if lost {
-                    tracing::warn!(worker = %shared.name, "a lease was lost; its handlers are told to stop");
-                    shared.roster.stop_lost();
+                // Nothing runs where the last outcomes of a lease were just settled, and the answer to that is on its way.
+                let runs = if lost { shared.roster.stop_lost() } else { 0 };
+                if runs > 0 {
+                    tracing::warn!(worker = %shared.name, runs, "a lease was lost; its handlers are told to stop");
                 }
             }
             Err(error) => {

@@ -80,9 +80,9 @@ impl Roster {
         self.stop_where(wanted, StopReason::Cancelled);
     }
 
-    /// Runs whose lease is lost should stop.
-    pub(crate) fn stop_lost(&self) {
-        self.stop_where(|cx| cx.lease().is_lost(), StopReason::LeaseLost);
+    /// Runs whose lease is lost should stop. How many there are.
+    pub(crate) fn stop_lost(&self) -> usize {
+        self.stop_where(|cx| cx.lease().is_lost(), StopReason::LeaseLost)
     }
 
     /// Every run should stop, and those that are entered later too.
@@ -91,11 +91,12 @@ impl Roster {
         self.stop_where(|_| true, reason);
     }
 
-    fn stop_where(&self, wanted: impl Fn(&Context) -> bool, reason: StopReason) {
+    fn stop_where(&self, wanted: impl Fn(&Context) -> bool, reason: StopReason) -> usize {
         let runs: Vec<Context> = self.inner().runs.values().filter(|cx| wanted(cx)).cloned().collect();
-        for cx in runs {
+        for cx in &runs {
             cx.stop(reason);
         }
+        runs.len()
     }
 }
 
