@@ -120,6 +120,8 @@ macro_rules! suite {
                 who_was_called_asks_although_another_is_refused_before_it,
                 who_was_called_and_does_not_come_opens_nothing,
                 what_keeps_one_group_waiting_leaves_its_connector_to_the_others,
+                whoever_waits_for_a_gate_of_all_comes_in_time_though_its_group_was_refused_for_longer,
+                those_who_are_back_come_before_those_who_have_not_asked,
                 a_turn_leaves_other_waits_alone,
                 a_turn_does_not_wake_a_job_that_its_handler_put_off,
                 a_scope_does_not_wait_for_a_refused_job_that_was_cancelled,

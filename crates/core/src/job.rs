@@ -220,6 +220,17 @@ pub enum ParkScope {
     GroupOnConnector(GroupKey, ConnectorName),
 }
 
+impl ParkScope {
+    /// Whether everything of the other one is of this one.
+    pub fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Group(group), Self::GroupOnConnector(of, _)) => group == of,
+            (Self::Connector(connector), Self::GroupOnConnector(_, on)) => connector == on,
+            _ => self == other,
+        }
+    }
+}
+
 impl fmt::Display for ParkScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -24,8 +24,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 
 use self::active::{ActiveSets, Caps};
-use self::caution::Caution;
 pub use self::caution::GATE_PARK;
+use self::caution::{Awaited, Caution};
 pub use self::claims::{Appetite, Picked, SuspectPick, SuspectRoom};
 pub use self::explain::{Glance, Shares};
 use self::parks::scopes_of;
@@ -140,8 +140,10 @@ struct Lane {
     /// Jobs whose process died while they ran. They run one at a time.
     suspects: BTreeMap<Seq, Suspect>,
     parks: u32,
+    /// Ready jobs that gates had refused and that are awaited: they come first.
+    awaited: u32,
     vtime: [u64; 4],
-    /// Position in the queue's active set.
+    /// Level and position in the queue's active set.
     active: Option<(u8, u64)>,
     /// Position in the queue's set of suspects.
     suspect: Option<Seq>,
@@ -152,8 +154,9 @@ impl Lane {
     /// Level (from 0) and virtual time at which it is served. Where a claim of another process is followed, after a rebuild, the lane may
     /// not have aged yet: then it is served where it stands.
     fn place(&self) -> (usize, u64) {
-        let base = usize::from(self.key.priority.level() - 1);
-        self.active.map_or((base, self.vtime[base]), |(level, vtime)| (usize::from(level - 1), vtime))
+        let level = self.active.map_or(self.key.priority.level(), |(level, _)| level);
+        let level = usize::from(level - 1);
+        (level, self.vtime[level])
     }
 
     /// Since when its head has been ready, or an elder behind it.
@@ -246,6 +249,7 @@ pub struct Lanes {
     park_ends: BTreeSet<(Timestamp, ParkScope, String)>,
     ageing: BTreeSet<(Timestamp, LaneId)>,
     cautions: HashMap<ParkScope, Caution>,
+    awaited: Awaited,
     caution_ends: BTreeSet<(Timestamp, ParkScope)>,
     caps: Caps,
 }
@@ -338,6 +342,7 @@ impl Lanes {
             elder: None,
             suspects: BTreeMap::new(),
             parks: parks as u32,
+            awaited: 0,
             vtime: [0; 4],
             active: None,
             suspect: None,
@@ -416,7 +421,7 @@ impl Lanes {
             q.suspects -= u64::from(suspect);
         }
         self.refresh(lane, now);
-        self.is_gone(lane, seq);
+        self.is_not_awaited(seq, now);
         true
     }
 
@@ -546,8 +551,8 @@ impl Lanes {
 
         lane.forget_elder();
         let head = lane.since().filter(|_| open);
-        if let Some((level, vtime)) = lane.active {
-            active.remove(level, vtime, id);
+        if let Some((level, position)) = lane.active {
+            active.remove(level, position, id);
         }
         let before = lane.active.take();
         let mut age_at = None;
@@ -563,8 +568,9 @@ impl Lanes {
             if before.is_none_or(|(old, _)| old != level) {
                 lane.vtime[at] = lane.vtime[at].max(queue.entry(level));
             }
-            lane.active = Some((level, lane.vtime[at]));
-            queue.active.of(lane.key.kind).insert(level, lane.vtime[at], id);
+            let position = if lane.awaited > 0 { 0 } else { lane.vtime[at] };
+            lane.active = Some((level, position));
+            queue.active.of(lane.key.kind).insert(level, position, id);
         }
         if age_at != lane.age_at {
             if let Some(old) = lane.age_at {

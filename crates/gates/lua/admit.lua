@@ -1,7 +1,9 @@
 -- Asks all gates of a call at once. args from 3: holder; as doubles ask, cost, level, lease, deadline, since (NaN: none), whether a
 -- place is wanted, process, whether cost and lease are within bounds; the five parts of the target with slashes between.
--- Reply: {kind, new partition, …}; of the usual admission fence, admitted_at, use_by, expires_at, remaining (and more) alone, as doubles.
---   0 admitted: fence, cost, admitted_at, use_by, expires_at, remaining, woken, parts of the target if it is an older permit
+-- Reply: {kind, new partition, …}; of the usual admission fence, admitted_at, use_by, expires_at, remaining, three others, and the room of all
+-- and of the caller's own, alone, as doubles.
+--   0 admitted: fence, cost, admitted_at, use_by, expires_at, remaining, room of all, of its own, woken, parts of the target if it is an
+--   older permit
 --   1 wait: gate, retry_at, position (0: none), arrived, woken, reason …      2 refused: gate, reason, cost, capacity
 local NOBODY = {count = 0, own = 0, cost = 0, likely = 0}
 
@@ -11,9 +13,10 @@ local function finish(reply)
   return reply
 end
 
-local function permit(lease, remaining, woken, older)
+local function permit(lease, remaining, room, woken, older)
   return {
-    0, 0, lease.fence, lease.cost, lease.admitted_at - offset, lease.use_by - offset, lease.ends - offset, remaining, woken, older,
+    0, 0, lease.fence, lease.cost, lease.admitted_at - offset, lease.use_by - offset, lease.ends - offset, remaining, room[0], room[1],
+    woken, older,
   }
 end
 
@@ -49,7 +52,7 @@ local function commit(found, states, rules, place, call)
   local touched = {}
   if place then remove_place(place, true, touched) end
   H[3] = max(H[3] + 1, t)
-  local fence, held, probes, counted, remaining = H[3], {}, '', {}, U32
+  local fence, held, probes, counted, remaining, room = H[3], {}, '', {}, U32, {[0] = U32, U32, U32}
   call.fence, call.mark = fence, {0, 0, 0}
   for s, rule in ipairs(C.scopes) do
     if found[s] then
@@ -63,6 +66,9 @@ local function commit(found, states, rules, place, call)
       if probe then probes = probes .. gate.packed end
       held[#held + 1] = gate.packed
       if left < remaining then remaining = left end
+      -- What is left after those that wait.
+      local whose = C.scopes[gate.s].whose
+      if left < U32 then room[whose] = min(room[whose], max(left - found[gate.s].count, 0)) end
     end
   end
   -- Most calls pass all gates of a set: what follows from that is the same string for all of them.
@@ -76,7 +82,7 @@ local function commit(found, states, rules, place, call)
   H[7] = H[7] + 1
   write_lease(lease)
   end_at(lease)
-  return finish(permit(lease, remaining, wake(touched, 1), {}))
+  return finish(permit(lease, remaining, room, wake(touched, 1), {}))
 end
 
 -- Who stands before a call that a bucket refuses, and could pass: it was called and has not heard it, or what it was told is long out
@@ -172,7 +178,7 @@ operation('admit', function()
     if lease.ends <= t then
       lapse(lease, touched)
     elseif ask == lease.ask then
-      return finish(permit(lease, 0, {}, lease.parts))
+      return finish(permit(lease, 0, {[0] = 0, 0}, {}, lease.parts))
     elseif ask < lease.ask then
       return finish({2, 0, -1, 1, 0, 0})
     else

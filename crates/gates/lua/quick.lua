@@ -183,7 +183,7 @@ function quick_admit(holder, own_key, cost, at, length, deadline, since, process
     if place_raw then return nil end
   end
   answered, admitted, sent, later = 0, 0, 0, nil
-  local remaining, lists, scope_rules = U32, nil, C.scopes
+  local remaining, shared, own, lists, scope_rules = U32, U32, U32, nil, C.scopes
   for s = 1, #scope_rules do
     local key, rule = target_names[s], scope_rules[s]
     if key then
@@ -196,14 +196,25 @@ function quick_admit(holder, own_key, cost, at, length, deadline, since, process
         if since and since + offset <= t and t - since - offset <= C.max_wait then arrived = since + offset end
         quick_line(all, base, rule, key, arrived + at * C.step, at)
       end
-      local live, place, gates = all[base + 1], base + RECORD + all[base + RECORD], rule.list
+      local live, place, gates, least = all[base + 1], base + RECORD + all[base + RECORD], rule.list, U32
       for i = 1, #gates do
         local gate = gates[i]
         if all[place + 1] ~= gate.id then return nil end
         local left = gate.quick(all, place + 2, gate.o and gate.o[key] or gate.r, live, cost, at, process, gate, rule, key)
         if not left then return nil end
-        if left < remaining then remaining = left end
+        if left < least then least = left end
         place = place + 2 + all[place + 2]
+      end
+      if least < remaining then remaining = least end
+      -- What is left after those that wait.
+      if least < U32 and rule.whose < 2 then
+        least = least - all[base + 3]
+        if least < 0 then least = 0 end
+        if rule.whose == 0 then
+          if least < shared then shared = least end
+        elseif least < own then
+          own = least
+        end
       end
       all[base + 1] = live + 1
       if all ~= partition then
@@ -219,14 +230,14 @@ function quick_admit(holder, own_key, cost, at, length, deadline, since, process
   if fence < t then fence = t end
   partition[3], partition[7] = fence, partition[7] + 1
   if partition[5] == 0 or ends < partition[5] then partition[5] = ends end
-  -- The lease, whose beginning is the answer.
+  -- The lease, whose beginning is the beginning of the answer.
   local lease = struct.pack('>dddddddd', fence, t, use_by, ends, remaining, answered, admitted, sent)
   command('SETEX', own_key, C.ttl_text, lease .. args[4] .. target_known.tail)
   command('ZADD', P .. ':e', stamp(ends), sub(lease, 1, 8) .. 'l' .. holder)
   if partition[7] == 1 then command('EXPIRE', P .. ':e', C.ttl_text) end
   quick_save(lists, partition)
-  if offset == 0 then return lease end
-  return struct.pack('>dddddddd', fence, t - offset, use_by - offset, ends - offset, remaining, 0, 0, 0)
+  if offset == 0 then return lease .. struct.pack('>dd', shared, own) end
+  return struct.pack('>dddddddddd', fence, t - offset, use_by - offset, ends - offset, remaining, 0, 0, 0, shared, own)
 end
 
 -- What an answer that is good (or none: `voted` is false) changes, for the numbers of its lease; nil if it is more than that.

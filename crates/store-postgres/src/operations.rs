@@ -1,6 +1,7 @@
 //! Every operation of a store, sent to the one that does it.
 
 use async_trait::async_trait;
+use tidegate_core::gates::Room;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName, Seq};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::letters::PAGE;
@@ -56,7 +57,7 @@ impl Jobs for PgStore {
         self.run(Traits::lease(leases.len(), now), move |m| m.heartbeat(leases, now)).await
     }
 
-    async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
+    async fn admitted(&self, jobs: Vec<(JobId, Room)>, now: Timestamp) -> Result<()> {
         // Most jobs are not handed out with caution, and for their sake the lock need not be taken. That of a claim of another
         // process may not be known here yet.
         let Asked { mut ask, unknown } = self.run(Traits::glance(), |m| Ok(m.that_ask(jobs))).await?;

@@ -1,6 +1,7 @@
 //! Every operation of a store, sent to the one that does it.
 
 use async_trait::async_trait;
+use tidegate_core::gates::Room;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName, Seq};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::letters::PAGE;
@@ -49,7 +50,7 @@ impl Jobs for SqliteStore {
         self.run(Traits::lease(leases.len(), now).by_jobs(), move |m| m.heartbeat(leases, now)).await
     }
 
-    async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
+    async fn admitted(&self, jobs: Vec<(JobId, Room)>, now: Timestamp) -> Result<()> {
         self.run(Traits::lease(1, now).by_jobs(), move |m| m.admitted(&jobs, now)).await
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tidegate_core::gates::{Admission, Holder};
+use tidegate_core::gates::{Admission, Holder, Room};
 use tidegate_core::ids::{ConnectorName, JobId};
 use tidegate_core::time::Timestamp;
 
@@ -37,7 +37,7 @@ pub struct Admissions(Mutex<Untold>);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct News {
     /// Jobs that were admitted, and how many more like each would be.
-    admitted: Vec<(JobId, u32)>,
+    admitted: Vec<(JobId, Room)>,
     /// Jobs whose turn it is, by gate.
     woken: BTreeMap<ConnectorName, BTreeSet<JobId>>,
 }
@@ -47,7 +47,7 @@ impl News {
         if let Admission::Admitted(admitted) = admission
             && self.admitted.len() < MOST_UNTOLD
         {
-            self.admitted.extend(holder.job().map(|job| (job, admitted.remaining)));
+            self.admitted.extend(holder.job().map(|job| (job, admitted.room)));
         }
         let jobs: BTreeSet<JobId> = admission.woken().iter().filter_map(Holder::job).collect();
         if jobs.is_empty() || self.woken.values().map(BTreeSet::len).sum::<usize>() >= MOST_UNTOLD {
@@ -169,7 +169,7 @@ mod tests {
             use_by: 0,
             expires_at: 0,
         };
-        Admission::Admitted(Admitted { permit, remaining: 3, woken })
+        Admission::Admitted(Admitted { permit, remaining: 3, room: Room::PLENTY, woken })
     }
 
     fn add(to: &Admissions, n: u128) -> bool {
@@ -226,6 +226,6 @@ mod tests {
             std::future::ready(())
         };
         assert!(admissions.tell(send).await);
-        assert_eq!(rest.borrow().admitted, [(job(1), 3)]);
+        assert_eq!(rest.borrow().admitted, [(job(1), Room::PLENTY)]);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use tidegate_core::gates::Room;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, Seq, TenantId, UniqueKey};
 use tidegate_core::job::{DeadLetter, Dependency, Job, Park, ParkScope, Priority, State};
 use tidegate_core::lanes::{LaneId, LaneKey, QueueId};
@@ -558,7 +559,7 @@ impl Jobs for MemoryStore {
         self.with(|m| m.heartbeat(leases, now))
     }
 
-    async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
+    async fn admitted(&self, jobs: Vec<(JobId, Room)>, now: Timestamp) -> Result<()> {
         self.with(|m| m.admitted(&jobs, now))
     }
 

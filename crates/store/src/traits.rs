@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tidegate_core::gates::Room;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
@@ -33,7 +34,7 @@ pub trait Jobs: Send + Sync {
     async fn heartbeat(&self, leases: Vec<LeaseId>, now: Timestamp) -> Result<Vec<Beat>>;
     /// Gates have admitted these running jobs, and said how many more like each would pass: what was handed out with caution
     /// since a gate refused may now be handed out. A hint; nothing is kept of it.
-    async fn admitted(&self, _jobs: Vec<(JobId, u32)>, _now: Timestamp) -> Result<()> {
+    async fn admitted(&self, _jobs: Vec<(JobId, Room)>, _now: Timestamp) -> Result<()> {
         Ok(())
     }
     /// A gate says that it is the turn of these jobs: those that wait for the gates of this domain are ready at once, and the

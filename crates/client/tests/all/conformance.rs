@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use tidegate_client::{RemoteOptions, RemoteStore};
 use tidegate_conformance::kit::START;
 use tidegate_conformance::{Differs, Harness};
+use tidegate_core::gates::Room;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::registry::{Document, KindSettings, QueueSettings, Version, VersionInfo};
@@ -55,7 +56,7 @@ impl Jobs for Timed {
         self.at(now).heartbeat(leases, now).await
     }
     // The server itself tells its store what its gates have said.
-    async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
+    async fn admitted(&self, jobs: Vec<(JobId, Room)>, now: Timestamp) -> Result<()> {
         self.behind.admitted(jobs, now).await
     }
     async fn turn(&self, jobs: Vec<JobId>, gate: ConnectorName, now: Timestamp) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Waiting for gates: it counts for nothing, parks its scope, and comes back with caution.
 
+use tidegate_core::gates::Room;
 use tidegate_core::ids::JobId;
 use tidegate_core::job::{ParkScope, ScheduledBecause, State};
 use tidegate_store::params::{ClaimedJob, Outcome, Settled};
@@ -27,6 +28,13 @@ async fn refuse(w: &World, job: &ClaimedJob, ms: i64) -> Settled {
     let until = w.now.plus_ms(ms);
     let (park, gate) = (Some(scope()), Some(connector("shopify")));
     w.settle(job.ticket, Outcome::Snooze { until, reason: "bucket 40 of 100".into(), park, gate }).await
+}
+
+/// A gate of everybody refuses a claimed job for so long.
+async fn refuse_all(w: &World, job: &ClaimedJob, ms: i64) -> Settled {
+    let until = w.now.plus_ms(ms);
+    let (park, gate) = (Some(ParkScope::Connector(connector("shopify"))), Some(connector("shopify")));
+    w.settle(job.ticket, Outcome::Snooze { until, reason: "window 20 of 20".into(), park, gate }).await
 }
 
 pub async fn waiting_for_a_gate_counts_for_nothing(w: &mut World) {
@@ -63,7 +71,7 @@ pub async fn a_job_that_comes_back_at_its_time_is_not_kept_by_one_that_was_refus
     w.pass(1_000);
     let first = w.claim_one().await;
     assert_eq!(first.id, all[0], "the park has ended");
-    w.store().admitted(vec![(first.id, 0)], w.now).await.expect("a hint is taken");
+    w.store().admitted(vec![(first.id, room(0))], w.now).await.expect("a hint is taken");
     // It was handed out with the others, and stands behind all of them.
     refuse(w, &claimed[2], 30_000).await;
     assert!(w.claim(10).await.jobs.is_empty());
@@ -106,7 +114,7 @@ pub async fn after_a_refusal_one_job_asks_and_then_as_many_as_the_gate_said(w: &
     w.pass(1_000);
     assert_eq!(ids(&w.claim(10).await), [all[0]], "one asks");
     assert!(w.claim(10).await.jobs.is_empty());
-    w.store().admitted(vec![(all[0], 3)], w.now).await.expect("a hint is taken");
+    w.store().admitted(vec![(all[0], room(3))], w.now).await.expect("a hint is taken");
     let more = w.claim(10).await;
     assert_eq!(ids(&more), all[1..4]);
     for job in &more.jobs {
@@ -140,7 +148,7 @@ pub async fn who_was_called_before_it_was_put_off_asks_although_its_scope_is_clo
     w.pass(1_000);
     assert_eq!(w.claim_one().await.id, all[0]);
     // Nothing is left: the scope is closed to everybody but those who come back.
-    w.store().admitted(vec![(all[0], 0)], w.now).await.expect("a hint is taken");
+    w.store().admitted(vec![(all[0], room(0))], w.now).await.expect("a hint is taken");
     assert!(w.claim(10).await.jobs.is_empty());
     let turn = async |w: &World, id| {
         w.store().turn(vec![id], connector("shopify"), w.now).await.expect("a hint is taken");
@@ -181,7 +189,7 @@ pub async fn who_was_called_asks_although_another_is_refused_before_it(w: &mut W
     refuse(w, &first, 60_000).await;
     let second = w.claim(10).await;
     assert_eq!(ids(&second), [all[1]], "it was called, and nobody else was");
-    w.store().admitted(vec![(all[1], 0)], w.now).await.expect("a hint is taken");
+    w.store().admitted(vec![(all[1], room(0))], w.now).await.expect("a hint is taken");
     w.finish(&second.jobs[0]).await;
     assert!(w.claim(10).await.jobs.is_empty(), "the next to ask is the one that was refused");
     // One that is back and goes without having asked is not waited for.
@@ -216,16 +224,45 @@ pub async fn what_keeps_one_group_waiting_leaves_its_connector_to_the_others(w: 
     }
     // The connector as a whole is refused for a moment, group `a` until tomorrow.
     let claimed = w.claim(2).await.jobs;
-    let (mine, other) = if claimed[0].id == all[0] { (0, 1) } else { (1, 0) };
-    let (until, gate) = (w.now.plus_ms(1_000), Some(connector("shopify")));
-    let park = Some(ParkScope::Connector(connector("shopify")));
-    let refused = Outcome::Snooze { until, reason: "bucket 40 of 100".into(), park, gate };
-    w.settle(claimed[other].ticket, refused).await;
-    refuse(w, &claimed[mine], 86_400_000).await;
+    assert_eq!([claimed[0].id, claimed[1].id], all[..]);
+    refuse_all(w, &claimed[1], 1_000).await;
+    refuse(w, &claimed[0], 86_400_000).await;
     w.pass(1_000);
+    let back = w.claim(10).await.jobs;
+    assert_eq!([back[0].id], all[1..], "it asks at the time that it was told");
+    refuse(w, &back[0], 86_400_000).await;
     assert_eq!(ids(&w.claim(10).await), [others[0]]);
-    w.store().admitted(vec![(others[0], 0)], w.now).await.expect("a hint is taken");
+    w.store().admitted(vec![(others[0], room(0))], w.now).await.expect("a hint is taken");
     assert_eq!(ids(&w.claim(10).await), [others[1]], "nobody of its own comes back soon: one may find out");
+}
+
+pub async fn whoever_waits_for_a_gate_of_all_comes_in_time_though_its_group_was_refused_for_longer(
+    w: &mut World,
+) {
+    let all = calls(w, 3).await;
+    let claimed = w.claim(3).await.jobs;
+    refuse_all(w, &claimed[0], 2_000).await;
+    refuse(w, &claimed[1], 1_000).await;
+    refuse(w, &claimed[2], 5_000).await;
+    w.pass(2_000);
+    assert_eq!(ids(&w.claim(10).await), [all[0]]);
+}
+
+pub async fn those_who_are_back_come_before_those_who_have_not_asked(w: &mut World) {
+    let mine = calls(w, 2).await;
+    let claimed = w.claim(1).await.jobs;
+    let mut others = vec![];
+    for n in 0..3 {
+        let mut job = w.job();
+        (job.group, job.kind) = (Some(group(&format!("b{n}"))), kind("call"));
+        others.push(w.add(job).await);
+    }
+    refuse_all(w, &claimed[0], 1_000).await;
+    w.pass(1_000);
+    assert_eq!(ids(&w.claim(10).await), [mine[0]]);
+    w.store().admitted(vec![(mine[0], Room { shared: 2, own: 0 })], w.now).await.expect("a hint is taken");
+    let two = ids(&w.claim(10).await);
+    assert_eq!(two.len(), 2, "what one account has used up says nothing about the others: {two:?}");
 }
 
 pub async fn a_turn_leaves_other_waits_alone(w: &mut World) {
@@ -260,8 +297,13 @@ pub async fn a_scope_does_not_wait_for_a_refused_job_that_was_cancelled(w: &mut 
     refuse(w, &claimed[1], 60_000).await;
     w.pass(1_000);
     assert_eq!(ids(&w.claim(10).await), [all[0]]);
-    w.store().admitted(vec![(all[0], 0)], w.now).await.expect("a hint is taken");
+    w.store().admitted(vec![(all[0], room(0))], w.now).await.expect("a hint is taken");
     assert!(w.claim(10).await.jobs.is_empty(), "the next to ask is the one that was refused");
     w.cancel(all[1]).await;
     assert_eq!(ids(&w.claim(10).await), [all[2]], "it does not come: another finds out");
+}
+
+/// So many more would pass, whoever asks.
+fn room(n: u32) -> Room {
+    Room { shared: n, own: n }
 }

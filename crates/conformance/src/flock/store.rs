@@ -1,6 +1,7 @@
 //! A flock as a store. Each operation says how many ways to the rows it may need, whatever the size of its batch.
 
 use async_trait::async_trait;
+use tidegate_core::gates::Room;
 use tidegate_core::ids::{ConnectorName, JobId, KindName, LeaseId, QueueName, ScheduleName, Seq};
 use tidegate_core::job::{Job, Park, ParkScope, Priority, State};
 use tidegate_core::letters::PAGE;
@@ -56,7 +57,7 @@ impl Jobs for Flock {
         self.with(Some(now), 0, |m, now| m.heartbeat(leases, now))
     }
 
-    async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
+    async fn admitted(&self, jobs: Vec<(JobId, Room)>, now: Timestamp) -> Result<()> {
         self.with(Some(now), 0, |m, now| m.admitted(&jobs, now))
     }
 

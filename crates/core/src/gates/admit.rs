@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::breaker::{Asker, Vote};
 use super::call::{Call, Holder, PERMIT_LEASE};
-use super::compiled::{Compiled, Rule};
+use super::compiled::{Compiled, Rule, Whose};
 use super::config::Unit;
 use super::level::{Charge, Mark};
 use super::line::Ticket;
 use super::partition::{Lease, NONE, Partition, Place};
 use super::pool::Ahead;
 use super::quota::Usage;
-use super::reply::{Admission, Admitted, Because, Never, Refused, Wait};
+use super::reply::{Admission, Admitted, Because, Never, Refused, Room, Wait};
 use super::scope::{GateState, Scope};
 use super::units::{Micros, Points};
 use super::{MAX_SCOPES, Part};
@@ -134,7 +134,12 @@ impl Partition {
         match call.ask.cmp(&lease.ask) {
             std::cmp::Ordering::Equal => {
                 let permit = self.permit(lease);
-                Some(Admission::Admitted(Admitted { permit, remaining: 0, woken: Vec::new() }))
+                Some(Admission::Admitted(Admitted {
+                    permit,
+                    remaining: 0,
+                    room: Room::NONE,
+                    woken: Vec::new(),
+                }))
             }
             std::cmp::Ordering::Less => {
                 let refused = Refused { gate: set.line_name.clone(), because: Never::StaleAsk };
@@ -260,8 +265,8 @@ impl Partition {
             self.remove_place(set, t, place, true, &mut touched);
         }
         self.fence = (self.fence + 1).max(t);
-        let (mut held, mut probes, mut mark, mut remaining) =
-            (0u32, 0u32, Mark::default(), i64::from(u32::MAX));
+        let (mut held, mut probes, mut mark) = (0u32, 0u32, Mark::default());
+        let (mut remaining, mut room) = (i64::from(u32::MAX), Room::PLENTY);
         for id in &p.ids[..set.scopes.len()] {
             if let Some(scope) = self.scopes.get_mut(*id) {
                 scope.live += 1;
@@ -269,27 +274,28 @@ impl Partition {
         }
         for (number, gates) in set.by_scope() {
             let Some(scope) = self.scopes.get_mut(p.ids[number]) else { continue };
-            let live = scope.live;
+            let (live, waiting) = (scope.live, scope.line.len());
+            let mut left = i64::from(u32::MAX);
             for (gate, rule, state) in scope.states(gates) {
                 if set.disabled & gate.bit != 0 {
                     continue;
                 }
-                let left = match (state, rule) {
+                let of_gate = match (state, rule) {
                     (GateState::Smooth(g), Rule::Smooth(r)) => {
                         let units = units(r.unit, call);
                         g.spend(r, units);
-                        g.remaining(r, units.max(1), remaining)
+                        g.remaining(r, units.max(1), left)
                     }
                     (GateState::Window(g), Rule::Window(r)) => {
                         let units = units(r.unit, call);
                         if units > 0 {
                             g.spend(r, t, units);
                         }
-                        g.remaining(r, units.max(1), remaining)
+                        g.remaining(r, units.max(1), left)
                     }
                     (GateState::Level(g), Rule::Level(_)) => {
                         mark = g.spend(call.cost.0);
-                        g.remaining(call.cost.0, remaining)
+                        g.remaining(call.cost.0, left)
                     }
                     (GateState::Pool(g), Rule::Pool(r)) => {
                         g.take(usize::from(p.stand.level));
@@ -301,12 +307,18 @@ impl Partition {
                     }
                     (GateState::Quota(g), Rule::Quota(r)) => {
                         g.spend(r, t, call.cost.0);
-                        g.remaining(r, live, call.cost.0, remaining)
+                        g.remaining(r, live, call.cost.0, left)
                     }
                     _ => continue,
                 };
                 held |= gate.bit;
-                remaining = remaining.min(left);
+                left = left.min(of_gate);
+            }
+            remaining = remaining.min(left);
+            match set.scopes[number].whose {
+                Whose::Everybodys => room.shared = room.shared.min(after(left, waiting)),
+                Whose::Own => room.own = room.own.min(after(left, waiting)),
+                Whose::Narrower => {}
             }
         }
         let lease = Lease {
@@ -330,10 +342,15 @@ impl Partition {
         let permit = self.permit(&lease);
         self.insert_lease(lease);
         if touched.is_empty() {
-            return Admission::Admitted(Admitted { permit, remaining: remaining as u32, woken: Vec::new() });
+            return Admission::Admitted(Admitted {
+                permit,
+                remaining: remaining as u32,
+                room,
+                woken: Vec::new(),
+            });
         }
         let woken = self.wake(set, t, &mut touched, 1);
-        Admission::Admitted(Admitted { permit, remaining: remaining as u32, woken })
+        Admission::Admitted(Admitted { permit, remaining: remaining as u32, room, woken })
     }
 
     /// Who stands before a call that a bucket refuses, and could pass: it was called and has not heard it, or what it was told is long
@@ -440,6 +457,12 @@ fn binding(set: &Compiled, scopes: &[Micros; MAX_SCOPES]) -> usize {
         }
     }
     best.0
+}
+
+/// What is left for others, after those that wait.
+#[inline]
+fn after(left: i64, waiting: u32) -> u32 {
+    if left >= i64::from(u32::MAX) { u32::MAX } else { (left - i64::from(waiting)).max(0) as u32 }
 }
 
 /// Until when an operator keeps this breaker open for all keys, by the callers' clock, if that was ordered.

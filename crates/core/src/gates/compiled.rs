@@ -125,6 +125,29 @@ pub(super) struct ScopeRule {
     pub fair: bool,
     pub has_pool: bool,
     pub has_level: bool,
+    pub whose: Whose,
+}
+
+/// Whom the gates of a scope let pass together, as far as a [`Room`](super::Room) can say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// Everybody who calls this connector.
+    Everybodys,
+    /// Those of one tenant or account.
+    Own,
+    /// Those of some endpoints or subjects.
+    Narrower,
+}
+
+impl Whose {
+    /// Of a scope by these parts (a bit each, in the order of [`Part::ALL`]), `limited` to some endpoints or not.
+    pub fn of(parts: u8, limited: bool) -> Self {
+        match parts & !mask(&[Part::Connector]) {
+            _ if limited || parts & mask(&[Part::Endpoint, Part::Subject]) != 0 => Self::Narrower,
+            0 => Self::Everybodys,
+            _ => Self::Own,
+        }
+    }
 }
 
 impl ScopeRule {
@@ -288,6 +311,7 @@ fn place_scope(scopes: &mut Vec<ScopeRule>, gate: &Gate) -> usize {
     }
     scopes.push(ScopeRule {
         mask,
+        whose: Whose::of(mask, !only.is_empty()),
         only,
         narrower: 0,
         gates: Vec::new(),

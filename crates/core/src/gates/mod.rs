@@ -36,13 +36,13 @@ pub use call::{
     Call, DomainName, End, Failure, Holder, MAX_HOLDER_BYTES, Observed, Outcome, PARTS, PERMIT_LEASE, Target,
 };
 pub use check::InvalidGates;
-pub use compiled::Compiled;
+pub use compiled::{Compiled, Whose};
 pub use config::{Gate, GateSet, Kind, Part, Unit};
 pub use operate::{BreakerOrder, GateView, HolderView, PartitionView, ScopeView, WaiterView};
 pub use partition::Partition;
 pub use reply::{
     Admission, Admitted, Because, BreakerState, Change, Freed, LeaseEnd, Never, Permit, Refused, Renewal,
-    Settled, Wait,
+    Room, Settled, Wait,
 };
 pub use units::{Micros, Points, SECOND, Span};
 

@@ -38,8 +38,35 @@ pub struct Admitted {
     pub permit: Permit,
     /// How many further calls like this one would pass now.
     pub remaining: u32,
+    /// Of whom.
+    #[serde(default)]
+    pub room: Room,
     /// Who should ask now.
     pub woken: Vec<Holder>,
+}
+
+/// How many further calls would pass now, after those that wait already, as far as gates are concerned that know no endpoint and no
+/// subject: what one account has used up says nothing about the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    /// Of anybody, as far as the gates are concerned that everybody shares.
+    pub shared: u32,
+    /// Of the caller's tenant and account, as far as their own gates are concerned.
+    pub own: u32,
+}
+
+impl Room {
+    /// As much as anybody wants.
+    pub const PLENTY: Self = Self { shared: u32::MAX, own: u32::MAX };
+    /// Nobody passes.
+    pub const NONE: Self = Self { shared: 0, own: 0 };
+}
+
+impl Default for Room {
+    /// What somebody says who knows nothing of rooms.
+    fn default() -> Self {
+        Self::PLENTY
+    }
 }
 
 /// What an admitted call holds.

@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 
 use super::parks::scopes_of;
 use super::{LaneId, Lanes};
+use crate::gates::Room;
 use crate::hash::KeyMap;
 use crate::ids::Seq;
 use crate::job::ParkScope;
@@ -46,42 +47,43 @@ pub(super) struct Caution {
     asking: BTreeSet<Seq>,
     /// Jobs that were refused and come back by themselves.
     refused: BTreeSet<Seq>,
-    back: Back,
+    /// Those of them that are back and have not asked.
+    back: BTreeSet<Seq>,
     /// Whether it counts as a park of its scope now.
     closed: bool,
     until: Timestamp,
 }
 
-/// Refused jobs that are back, because their time or their turn has come, and have not asked; until when that is waited for.
+/// Refused jobs that are back, because their time or their turn has come, and have not asked; until when that is waited for, and the
+/// lane where they are ready.
 #[derive(Debug, Default)]
-struct Back {
-    until: KeyMap<Seq, Timestamp>,
+pub(super) struct Awaited {
+    jobs: KeyMap<Seq, (Timestamp, LaneId)>,
     ends: BTreeSet<(Timestamp, Seq)>,
 }
 
-impl Back {
-    fn insert(&mut self, seq: Seq, until: Timestamp) {
-        self.remove(seq);
-        self.until.insert(seq, until);
+impl Awaited {
+    /// The lane in which it was awaited so far.
+    fn insert(&mut self, seq: Seq, lane: LaneId, until: Timestamp) -> Option<LaneId> {
+        let before = self.remove(seq);
+        self.jobs.insert(seq, (until, lane));
         self.ends.insert((until, seq));
+        before
     }
 
-    fn remove(&mut self, seq: Seq) {
-        if let Some(until) = self.until.remove(&seq) {
-            self.ends.remove(&(until, seq));
-        }
+    fn remove(&mut self, seq: Seq) -> Option<LaneId> {
+        let (until, lane) = self.jobs.remove(&seq)?;
+        self.ends.remove(&(until, seq));
+        Some(lane)
     }
 
-    /// Forgets those that are not waited for any more.
-    fn expire(&mut self, now: Timestamp) {
-        while let Some((_, seq)) = self.ends.first().copied().filter(|(until, _)| *until <= now) {
-            self.remove(seq);
-        }
+    fn has(&self, seq: Seq, now: Timestamp) -> bool {
+        self.jobs.get(&seq).is_some_and(|(until, _)| now < *until)
     }
 
-    /// Whether one has yet to ask.
-    fn awaits(&self, now: Timestamp) -> bool {
-        self.ends.last().is_some_and(|(until, _)| now < *until)
+    /// The first that is not waited for any more.
+    fn expired(&self, now: Timestamp) -> Option<Seq> {
+        self.ends.first().filter(|(until, _)| *until <= now).map(|(_, seq)| *seq)
     }
 }
 
@@ -100,7 +102,7 @@ impl Lanes {
             admitted: 0,
             asking: BTreeSet::new(),
             refused: BTreeSet::new(),
-            back: Back::default(),
+            back: BTreeSet::new(),
             closed: false,
             until,
         });
@@ -121,15 +123,20 @@ impl Lanes {
     }
 
     /// A gate has admitted a job of this lane, and said how many more would pass. True if more may be handed out now.
-    pub fn admitted(&mut self, lane: LaneId, seq: Seq, remaining: u32, now: Timestamp) -> bool {
+    pub fn admitted(&mut self, lane: LaneId, seq: Seq, room: Room, now: Timestamp) -> bool {
         let mut opened = false;
+        self.expire_awaited(now);
         for scope in self.cautioned(lane) {
             let Some(caution) = self.cautions.get_mut(&scope) else { continue };
             // What was refused since knows better.
             if caution.asking.remove(&seq) {
                 caution.admitted = caution.admitted.saturating_add(1);
-                caution.budget = match remaining {
-                    0 => u32::from(caution.refused.is_empty() || caution.back.awaits(now)),
+                let remaining = match scope {
+                    ParkScope::Connector(_) => room.shared,
+                    _ => room.own,
+                };
+                caution.budget = match remaining.saturating_add(caution.back.len() as u32) {
+                    0 => u32::from(caution.refused.is_empty()),
                     n => helping(n, caution.admitted),
                 };
                 let until = caution.until.max(now.plus_ms(LASTS_MS));
@@ -140,15 +147,19 @@ impl Lanes {
         opened
     }
 
-    /// A gate has refused this scope to a job, which comes back at this time. Wider scopes go on: what keeps one tenant waiting
-    /// until tomorrow says nothing about the others.
-    pub fn refused(&mut self, scope: &ParkScope, seq: Seq, until: Timestamp) {
-        let Some(caution) = self.cautions.get_mut(scope) else { return };
-        (caution.budget, caution.admitted) = (caution.budget.min(1), 0);
-        if caution.refused.len() < MOST_REFUSED {
-            caution.refused.insert(seq);
-            let until = caution.until.max(until.plus_ms(LASTS_MS));
-            self.shift_end(scope, until);
+    /// A gate has refused this scope to a job of this lane, which comes back at this time. Wider scopes go on: what keeps one tenant
+    /// waiting until tomorrow says nothing about the others. In narrower ones it stands first when it comes.
+    pub fn refused(&mut self, lane: LaneId, refused: &ParkScope, seq: Seq, until: Timestamp) {
+        for scope in self.cautioned(lane).into_iter().filter(|scope| refused.covers(scope)) {
+            let Some(caution) = self.cautions.get_mut(&scope) else { continue };
+            if scope == *refused {
+                (caution.budget, caution.admitted) = (caution.budget.min(1), 0);
+            }
+            if caution.refused.len() < MOST_REFUSED {
+                caution.refused.insert(seq);
+                let until = caution.until.max(until.plus_ms(LASTS_MS));
+                self.shift_end(&scope, until);
+            }
         }
     }
 
@@ -160,30 +171,57 @@ impl Lanes {
 
     /// A job is back in this lane: one that was refused may ask.
     pub(super) fn is_back(&mut self, lane: LaneId, seq: Seq, now: Timestamp) {
+        let refused = self.refused_to(lane, seq);
+        if refused.is_empty() {
+            return;
+        }
+        self.expire_awaited(now);
+        if let Some(before) = self.awaited.insert(seq, lane, now.plus_ms(AWAITED_MS)) {
+            self.shift_awaited(before, false, now);
+        }
+        self.shift_awaited(lane, true, now);
         for scope in self.cautioned(lane) {
             let Some(caution) = self.cautions.get_mut(&scope) else { continue };
-            if caution.refused.remove(&seq) {
-                caution.budget = caution.budget.max(1);
-                caution.back.expire(now);
-                caution.back.insert(seq, now.plus_ms(AWAITED_MS));
+            caution.refused.remove(&seq);
+            if refused.iter().any(|refused| refused.covers(&scope)) {
+                caution.back.insert(seq);
+                caution.budget = caution.budget.max(helping(caution.back.len() as u32, caution.admitted));
                 self.review(&scope, now);
             }
+        }
+    }
+
+    /// Forgets those that are not waited for any more.
+    fn expire_awaited(&mut self, now: Timestamp) {
+        while let Some(seq) = self.awaited.expired(now) {
+            self.is_not_awaited(seq, now);
+        }
+    }
+
+    /// A job that was back has asked, is not ready any more, or has not come for long.
+    pub(super) fn is_not_awaited(&mut self, seq: Seq, now: Timestamp) {
+        let Some(lane) = self.awaited.remove(seq) else { return };
+        self.shift_awaited(lane, false, now);
+        for scope in self.cautioned(lane) {
+            if let Some(caution) = self.cautions.get_mut(&scope) {
+                caution.back.remove(&seq);
+            }
+        }
+    }
+
+    fn shift_awaited(&mut self, lane: LaneId, up: bool, now: Timestamp) {
+        let Some(l) = self.lanes.get_mut(&lane) else { return };
+        let before = l.awaited;
+        l.awaited = if up { before + 1 } else { before.saturating_sub(1) };
+        if (before == 0) != (l.awaited == 0) {
+            self.refresh(lane, now);
         }
     }
 
     /// Whether somebody was called back to this scope and has not asked. Who asks before it may be refused because of the
     /// other's place in line: that is no reason to close the scope to the other.
     pub fn awaits(&self, scope: &ParkScope, now: Timestamp) -> bool {
-        self.cautions.get(scope).is_some_and(|c| c.back.awaits(now))
-    }
-
-    /// A job of this lane that was back is not ready any more, and has not asked.
-    pub(super) fn is_gone(&mut self, lane: LaneId, seq: Seq) {
-        for scope in self.cautioned(lane) {
-            if let Some(caution) = self.cautions.get_mut(&scope) {
-                caution.back.remove(seq);
-            }
-        }
+        self.cautions.get(scope).is_some_and(|c| c.back.iter().any(|seq| self.awaited.has(*seq, now)))
     }
 
     /// A job of this lane that was put off is gone: where it was the last that would have come back to ask, another finds out
@@ -218,12 +256,12 @@ impl Lanes {
 
     /// Jobs of this lane were handed out.
     pub(super) fn ask(&mut self, lane: LaneId, jobs: impl Iterator<Item = Seq> + Clone, now: Timestamp) {
+        for seq in jobs.clone() {
+            self.is_not_awaited(seq, now);
+        }
         for scope in self.cautioned(lane) {
             if let Some(caution) = self.cautions.get_mut(&scope) {
-                for seq in jobs.clone() {
-                    caution.back.remove(seq);
-                    caution.asking.insert(seq);
-                }
+                caution.asking.extend(jobs.clone());
                 self.review(&scope, now);
             }
         }
@@ -256,6 +294,9 @@ impl Lanes {
     fn forget_caution(&mut self, scope: &ParkScope, now: Timestamp) {
         let Some(caution) = self.cautions.remove(scope) else { return };
         self.caution_ends.remove(&(caution.until, scope.clone()));
+        for seq in &caution.back {
+            self.is_not_awaited(*seq, now);
+        }
         if caution.closed {
             self.shift_parks(scope, false, now);
         }
@@ -302,15 +343,15 @@ mod tests {
 
     #[test]
     fn those_who_are_back_are_waited_for_until_they_ask_or_their_time_is_over() {
-        let (mut back, at) = (Back::default(), Timestamp);
-        assert!(!back.awaits(at(0)));
-        back.insert(Seq(1), at(10));
-        back.insert(Seq(2), at(20));
-        back.insert(Seq(1), at(15));
-        assert!(back.awaits(at(19)) && !back.awaits(at(20)));
-        back.remove(Seq(2));
-        assert!(back.awaits(at(14)) && !back.awaits(at(15)), "who came back again counts once");
-        back.expire(at(15));
-        assert!(back.until.is_empty() && back.ends.is_empty(), "nothing of them is left");
+        let (mut awaited, at, lane) = (Awaited::default(), Timestamp, LaneId(1));
+        assert!(!awaited.has(Seq(1), at(0)));
+        awaited.insert(Seq(1), lane, at(10));
+        assert_eq!(awaited.insert(Seq(1), LaneId(2), at(15)), Some(lane), "who came back again counts once");
+        awaited.insert(Seq(2), lane, at(20));
+        assert!(awaited.has(Seq(1), at(14)) && !awaited.has(Seq(1), at(15)));
+        assert_eq!((awaited.expired(at(14)), awaited.expired(at(15))), (None, Some(Seq(1))));
+        assert_eq!(awaited.remove(Seq(1)), Some(LaneId(2)));
+        awaited.remove(Seq(2));
+        assert!(awaited.jobs.is_empty() && awaited.ends.is_empty(), "nothing of them is left");
     }
 }

@@ -208,6 +208,8 @@ impl Lanes {
             .min(group_free)
             .min(may_ask)
             .min(turn)
+            // Those that gates have called come before the others of all lanes.
+            .min(if lane.awaited > 0 { lane.awaited } else { u32::MAX })
             .min(lane.ready.len() as u32);
         for _ in 0..k {
             if let Some((seq, ready_at)) = lane.ready.pop_first() {

@@ -296,12 +296,12 @@ fn after_a_gate_refused_one_job_asks_then_as_many_as_it_said() {
     assert_eq!((count(&first, limited), count(&first, free)), (1, 49));
     assert_eq!(count(&w.claim(1), limited), 0, "it has not been answered");
     let asked = first.iter().find(|p| p.lane == limited).unwrap().seq;
-    assert!(w.lanes.admitted(limited, asked, 3, w.now));
+    assert!(w.lanes.admitted(limited, asked, room(3), w.now));
     let more: Vec<Picked> = w.claim(50).into_iter().filter(|p| p.lane == limited).collect();
     assert_eq!(more.len(), 3);
     w.lanes.answered(limited, more[0].seq, w.now);
     assert_eq!(count(&w.claim(50), limited), 1, "one that ended without a word makes room for one");
-    assert!(!w.lanes.admitted(limited, more[1].seq, 0, w.now), "two have not been answered");
+    assert!(!w.lanes.admitted(limited, more[1].seq, room(0), w.now), "two have not been answered");
 }
 
 #[test]
@@ -313,18 +313,18 @@ fn where_nothing_remains_the_first_that_was_refused_asks_next() {
     let both = w.claim(2);
     let scope = refused_until(&mut w, lane, until);
     for p in &both {
-        w.lanes.refused(&scope, p.seq, until);
+        w.lanes.refused(p.lane, &scope, p.seq, until);
         w.lanes.finished(lane, w.now);
     }
     w.now = until;
     w.lanes.add_ready(lane, both[0].seq, w.now, w.now);
     let first = w.claim(5);
     assert_eq!(first.iter().map(|p| p.seq).collect::<Vec<_>>(), [both[0].seq]);
-    assert!(!w.lanes.admitted(lane, both[0].seq, 0, w.now));
+    assert!(!w.lanes.admitted(lane, both[0].seq, room(0), w.now));
     assert!(w.claim(5).is_empty(), "the second comes back by itself");
     w.lanes.add_ready(lane, both[1].seq, w.now, w.now);
     assert_eq!(w.claim(5)[0].seq, both[1].seq);
-    assert!(w.lanes.admitted(lane, both[1].seq, 0, w.now), "nobody waits: one may find out");
+    assert!(w.lanes.admitted(lane, both[1].seq, room(0), w.now), "nobody waits: one may find out");
     assert_eq!(w.claim(5).len(), 1);
 }
 
@@ -529,4 +529,9 @@ fn a_large_claim_ends_with_a_whole_round() {
         }
         assert_eq!(w.claim(2_000).len(), picked, "of {} lanes", lanes.len());
     }
+}
+
+/// So many more would pass, whoever asks.
+fn room(n: u32) -> crate::gates::Room {
+    crate::gates::Room { shared: n, own: n }
 }

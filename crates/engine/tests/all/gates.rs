@@ -438,3 +438,61 @@ async fn jobs_of_a_limited_tenant_are_parked_and_not_claimed_in_vain() {
 async fn a_hundred_thousand_jobs_of_a_limited_tenant_are_not_claimed_in_vain() {
     a_limited_tenant_costs_others_nothing(100_000, 200).await;
 }
+
+/// What many accounts did, all of which are limited together.
+struct Many {
+    report: Report,
+    elapsed_ms: i64,
+}
+
+/// Ten jobs each, each of which calls for so long, of this many accounts; at most 40 at a time.
+async fn many(accounts: u32, jobs_each: u32, call: Duration, gates: &str) -> Many {
+    let tide = tide(gates).await;
+    for _ in 0..jobs_each {
+        for n in 0..accounts {
+            add(&tide, &format!("account-{n}"), 1).await;
+        }
+    }
+    let worker = Worker::new(&tide).concurrency(40).handle(move |_: Shop, cx: Context| async move {
+        let permit = cx.gate("shopify").admit().await?;
+        tokio::time::sleep(call).await;
+        permit.settle(Answer::ok()).await?;
+        done()
+    });
+    let report = tide.run(worker).await;
+    eprintln!(
+        "{accounts} x {jobs_each}, {call:?}: completed {} waited {} in {} ms",
+        report.completed,
+        report.waited,
+        tide.elapsed_ms()
+    );
+    Many { report, elapsed_ms: tide.elapsed_ms() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn gates_of_one_account_beside_gates_of_all_waste_nothing() {
+    let window = "[[gates.shopify.gates]]\nname = \"rate\"\ngate.window = { max = 20, every = \"1s\" }\n";
+    let smooth =
+        "[[gates.shopify.gates]]\nname = \"rate\"\ngate.smooth = { rate = 20, every = \"1s\", burst = 5 }\n";
+    let account =
+        "[[gates.shopify.gates]]\nname = \"slots\"\nper = [\"account\"]\ngate.slots = { limit = 2 }\n";
+    let all = "[[gates.shopify.gates]]\nname = \"all\"\ngate.slots = { limit = 30 }\n";
+    let ms = Duration::from_millis;
+    for (what, gates, call) in [
+        ("window", window.to_owned(), 300),
+        ("account+window", format!("{account}{window}"), 300),
+        ("window+account", format!("{window}{account}"), 300),
+        ("account+smooth", format!("{account}{smooth}"), 300),
+        ("all+window", format!("{all}{window}"), 300),
+        ("account+all+window", format!("{account}{all}{window}"), 300),
+        ("account only 2s", account.to_owned(), 2000),
+        ("all only 2s", all.to_owned(), 2000),
+        ("account+window 4s", format!("{account}{window}"), 4000),
+    ] {
+        eprint!("{what}: ");
+        let Many { report, elapsed_ms } = many(50, 20, ms(call), &gates).await;
+        let _ = (report, elapsed_ms);
+    }
+    eprint!("long account only 20s: ");
+    many(5, 20, ms(20_000), account).await;
+}

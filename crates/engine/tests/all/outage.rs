@@ -20,6 +20,7 @@ mod flaky {
         Settled,
     };
     use tidegate::{JobId, JobView, Priority, State, Timestamp, Why};
+    use tidegate_core::gates::Room;
     use tidegate_core::ids::LeaseId;
 
     use super::*;
@@ -53,7 +54,7 @@ mod flaky {
             self.inner.enqueue(jobs, now).await
         }
 
-        async fn admitted(&self, jobs: Vec<(JobId, u32)>, now: Timestamp) -> Result<()> {
+        async fn admitted(&self, jobs: Vec<(JobId, Room)>, now: Timestamp) -> Result<()> {
             if self.slow_hints.load(Ordering::Relaxed) {
                 tokio::time::sleep(Duration::from_mins(1)).await;
             }

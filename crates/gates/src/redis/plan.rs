@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tidegate_core::gates::config::{GateSet, Kind, Window};
 use tidegate_core::gates::{
-    Compiled, Gate, MAX_LEVELS, Micros, PARTS, Part, Points, SECOND, Unit, hash_bytes,
+    Compiled, Gate, MAX_LEVELS, Micros, PARTS, Part, Points, SECOND, Unit, Whose, hash_bytes,
 };
 
 /// Most units of a window whose instants are kept one by one, and ticks where they are not.
@@ -112,6 +112,7 @@ impl Plan {
             "id": scope.id,
             "number": hash_bytes(scope.id.as_bytes()) >> 12,
             "root": scope.mask == self.compiled.split(),
+            "whose": Whose::of(scope.mask, !scope.only.is_empty()) as u8,
             "fair": self.set().fair.is_some() && scope.mask & (1 << Part::Tenant as u8) == 0,
             "pool": here().any(|k| matches!(k, Kind::Slots(_) | Kind::Lock(_))),
             "level": here().any(|k| matches!(k, Kind::Reported(_))),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use redis::Value;
 use tidegate_core::gates::{
     Admission, Admitted, Because, BreakerState, Call, Change, Freed, Gate, GateView, Holder, HolderView,
-    Kind, LeaseEnd, Micros, Never, Part, Permit, Points, Refused, ScopeView, Settled, Target, Unit, Wait,
-    WaiterView,
+    Kind, LeaseEnd, Micros, Never, Part, Permit, Points, Refused, Room, ScopeView, Settled, Target, Unit,
+    Wait, WaiterView,
 };
 
 use crate::GatesError;
@@ -189,7 +189,8 @@ pub(super) fn admission(value: Value, call: &Call, gates: &[Gate]) -> Read<(Admi
         0 => {
             let (fence, cost) = (r.number()?, r.points()?);
             let (admitted_at, use_by, expires_at) = (r.number()?, r.number()?, r.number()?);
-            let (remaining, woken) = (r.small()?, r.holders()?);
+            let (remaining, room) = (r.small()?, Room { shared: r.small()?, own: r.small()? });
+            let woken = r.holders()?;
             // The script names a target only where the permit is an older one.
             let older = match r.next()? {
                 Value::Array(parts) if parts.is_empty() => None,
@@ -197,7 +198,7 @@ pub(super) fn admission(value: Value, call: &Call, gates: &[Gate]) -> Read<(Admi
             };
             let target = older.filter(|t| **t != *call.target).unwrap_or_else(|| call.target.clone());
             let permit = Permit { target, holder: call.holder, fence, cost, admitted_at, use_by, expires_at };
-            Admission::Admitted(Admitted { permit, remaining, woken })
+            Admission::Admitted(Admitted { permit, remaining, room, woken })
         }
         1 => {
             let (gate, retry_at) = (r.name(gates)?, r.number()?);
@@ -228,7 +229,7 @@ pub(super) fn admission(value: Value, call: &Call, gates: &[Gate]) -> Read<(Admi
 
 /// The usual admission: numbers alone.
 fn usual(bytes: &[u8], call: &Call) -> Read<Admitted> {
-    let mut numbers = [0i64; 8];
+    let mut numbers = [0i64; 10];
     let short = || GatesError::Corrupt(format!("a script answered {} bytes of numbers", bytes.len()));
     if bytes.len() != numbers.len() * 8 {
         return Err(short());
@@ -236,10 +237,12 @@ fn usual(bytes: &[u8], call: &Call) -> Read<Admitted> {
     for (number, eight) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
         *number = f64::from_be_bytes(eight.try_into().map_err(|_| short())?) as i64;
     }
-    let [fence, admitted_at, use_by, expires_at, remaining, ..] = numbers;
+    let [fence, admitted_at, use_by, expires_at, remaining, _, _, _, shared, own] = numbers;
+    let count = |n: i64| n.clamp(0, i64::from(u32::MAX)) as u32;
     let (target, holder, cost) = (call.target.clone(), call.holder, call.cost);
     let permit = Permit { target, holder, fence, cost, admitted_at, use_by, expires_at };
-    Ok(Admitted { permit, remaining: remaining.clamp(0, i64::from(u32::MAX)) as u32, woken: Vec::new() })
+    let room = Room { shared: count(shared), own: count(own) };
+    Ok(Admitted { permit, remaining: count(remaining), room, woken: Vec::new() })
 }
 
 /// Holders with spaces between.

@@ -191,6 +191,11 @@ async fn what_gates_say_holds_where_the_claim_has_not_been_heard_of() {
     let refused = Outcome::Snooze { until, reason: "full".into(), park, gate: Some(gate) };
     settle(&f.store, first.jobs[0].ticket, refused, NOW).await;
     assert_eq!(claim(&f.store, 10, until).await.jobs.len(), 1, "one asks");
-    other.admitted(vec![(ids[0], 3)], until).await.unwrap();
+    other.admitted(vec![(ids[0], room(3))], until).await.unwrap();
     assert_eq!(claim(&f.store, 10, until).await.jobs.len(), 3);
+}
+
+/// So many more would pass, whoever asks.
+fn room(n: u32) -> tidegate_core::gates::Room {
+    tidegate_core::gates::Room { shared: n, own: n }
 }

@@ -169,22 +169,18 @@ async fn a_worker_does_not_wait_for_the_disk_as_the_caller_does_who_stored_its_j
 async fn those_for_whom_nothing_can_be_done_are_told_why() {
     let f = Fixture::new().await;
     let another = f.another(PgOptions::new()).await;
-    let (first, second, watcher) = (f.user().await, f.user().await, f.user().await);
+    let user = f.user().await;
     let (_stay, leave) = oneshot::channel();
     let mut standing = pin!(f.store.stand(claim_of(5, NOW), leave));
     stands(&f.store, &mut standing).await;
-    // The turns, in this order: one who has it, the other process, the migration, and then whoever hears of the other's job.
-    first.run("BEGIN; SELECT * FROM tidegate.head FOR UPDATE").await;
-    let other = async { enqueue(&another, job("1")).await };
-    let migration = async {
-        waiting(&f, &watcher, 1).await;
-        second.run("UPDATE tidegate.head SET readable_from = 99").await;
-    };
-    let last = async {
-        waiting(&f, &watcher, 2).await;
-        first.run("COMMIT").await;
-    };
-    tokio::join!(other, migration, last);
+    // In the transaction of the job, since two that wait for the turn get it in any order.
+    user.run(
+        "CREATE FUNCTION tidegate.migrate() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN UPDATE tidegate.head SET readable_from = 99; RETURN NULL; END $$;
+         CREATE TRIGGER migrate AFTER INSERT ON tidegate.log EXECUTE FUNCTION tidegate.migrate()",
+    )
+    .await;
+    enqueue(&another, job("1")).await;
     let told = tokio::time::timeout(LONG, standing).await.expect("it is told").unwrap_err();
     assert_eq!(told.code, codes::STORE_NEWER);
 }

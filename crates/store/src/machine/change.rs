@@ -10,6 +10,7 @@
 //! - Times are those of the machine that made the change: [`Change::Now`] comes before what happened at that time.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tidegate_core::gates::Room;
 use tidegate_core::ids::{
     JobId, KindName, LeaseId, ProcessId, QueueName, ScheduleName, Seq, TenantId, WorkerId,
 };
@@ -113,8 +114,8 @@ pub enum Change {
         /// Code of what was wrong with it.
         code: String,
     },
-    /// A gate has admitted a running job, and said how many more like it would pass.
-    Admitted(Seq, u32),
+    /// A gate has admitted a running job, and said how many more like it would pass; nobody writes it any more.
+    AdmittedBefore(Seq, u32),
     /// A gate has refused this scope to a running job, which comes back then.
     Refused(Seq, Timestamp, Box<ParkScope>),
     /// A schedule was added or changed.
@@ -182,6 +183,8 @@ pub enum Change {
         /// Whether that was asked before.
         again: bool,
     },
+    /// A gate has admitted a running job, and said how many more would pass.
+    Admitted(Seq, Room),
 }
 
 /// A schedule with its number.
@@ -480,7 +483,7 @@ mod tests {
             Change::Cancelled(_) => 24,
             Change::Deleted { .. } => 25,
             Change::Buried { .. } => 26,
-            Change::Admitted(..) => 27,
+            Change::AdmittedBefore(..) => 27,
             Change::Refused(..) => 28,
             Change::Schedule(_) => 29,
             Change::ScheduleState { .. } => 30,
@@ -497,6 +500,7 @@ mod tests {
             Change::Finished { .. } => 41,
             Change::Untold { .. } => 42,
             Change::Asked { .. } => 43,
+            Change::Admitted(..) => 44,
         }
     }
 
@@ -562,7 +566,7 @@ mod tests {
             Change::Cancelled(Face { id, queue, kind, tenant }),
             Change::Deleted { seq, lane, moved: None, tenant, finished: Some((queue, State::Dead)) },
             Change::Buried { face: Face { id, queue, kind, tenant }, code: "TG2004".into() },
-            Change::Admitted(seq, 3),
+            Change::AdmittedBefore(seq, 3),
             Change::Refused(seq, at, Box::new(scope)),
             Change::Schedule(Box::new(schedule)),
             Change::ScheduleState { id: ScheduleId(4), state: Box::new(state) },
@@ -579,6 +583,7 @@ mod tests {
             Change::Finished { seq, lane },
             Change::Untold { seq, row: UntoldRow { id, end: crate::rows::End::Gone } },
             Change::Asked { face: Face { id, queue, kind, tenant }, again: true },
+            Change::Admitted(seq, Room { shared: 3, own: u32::MAX }),
         ]
     }
 

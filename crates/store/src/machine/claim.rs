@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use tidegate_core::codes;
+use tidegate_core::gates::Room;
 use tidegate_core::ids::{JobId, LeaseId, ProcessId, QueueName, Seq};
 use tidegate_core::job::UniqueScope;
 use tidegate_core::lanes::{Appetite, Exclusive, LaneId, Picked, QueueId, SuspectPick};
@@ -20,9 +21,9 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct Asked {
     /// They were handed out with caution, because a gate has refused.
-    pub ask: Vec<(JobId, u32)>,
+    pub ask: Vec<(JobId, Room)>,
     /// They do not run, as far as is known here.
-    pub unknown: Vec<(JobId, u32)>,
+    pub unknown: Vec<(JobId, Room)>,
 }
 
 impl<R: Rows> Machine<R> {
@@ -72,7 +73,7 @@ impl<R: Rows> Machine<R> {
     }
 
     /// Which of these jobs ask: what gates say of the others that run changes nothing.
-    pub fn that_ask(&self, jobs: Vec<(JobId, u32)>) -> Asked {
+    pub fn that_ask(&self, jobs: Vec<(JobId, Room)>) -> Asked {
         let asking = if self.memory.lanes.is_cautious() { self.asking() } else { HashMap::new() };
         let (ask, mut unknown): (Vec<_>, Vec<_>) =
             jobs.into_iter().partition(|(id, _)| asking.contains_key(id));
@@ -95,15 +96,15 @@ impl<R: Rows> Machine<R> {
 
     /// Gates have admitted these running jobs, and said how many more like each would pass: scopes that were handed out with
     /// caution may yield more. Changes no row.
-    pub fn admitted(&mut self, jobs: &[(JobId, u32)], now: Timestamp) -> Result<()> {
+    pub fn admitted(&mut self, jobs: &[(JobId, Room)], now: Timestamp) -> Result<()> {
         if !self.memory.lanes.is_cautious() {
             return Ok(());
         }
         self.tick(now)?;
         let asking = self.asking();
-        for (id, remaining) in jobs {
+        for (id, room) in jobs {
             if let Some(seq) = asking.get(id) {
-                self.change(Change::Admitted(*seq, *remaining))?;
+                self.change(Change::Admitted(*seq, *room))?;
             }
         }
         Ok(())

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::ops::Deref;
 
+use tidegate_core::gates::Room;
 use tidegate_core::hash::{KeyMap, KeySet};
 use tidegate_core::ids::{Seq, TenantId};
 use tidegate_core::job::State;
@@ -284,15 +285,18 @@ impl Memory {
             Change::Extended(lease, until) => {
                 must(known.leases.set_end(*lease, *until), "a lease is missing")?;
             }
-            Change::Admitted(seq, remaining) => {
+            Change::AdmittedBefore(seq, n) => {
+                return self.apply(&Change::Admitted(*seq, Room { shared: *n, own: *n }));
+            }
+            Change::Admitted(seq, room) => {
                 if let Some(lane) = known.leases.running(*seq).map(|r| r.lane) {
-                    known.lanes.admitted(lane, *seq, *remaining, now);
+                    known.lanes.admitted(lane, *seq, *room, now);
                 }
                 self.signals.work = true;
             }
             Change::Refused(seq, until, scope) => {
-                if known.leases.running(*seq).is_some() {
-                    known.lanes.refused(scope, *seq, *until);
+                if let Some(lane) = known.leases.running(*seq).map(|r| r.lane) {
+                    known.lanes.refused(lane, scope, *seq, *until);
                 }
             }
             Change::StoredBlocked(jobs) => self.store_blocked(jobs)?,

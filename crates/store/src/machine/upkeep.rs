@@ -80,8 +80,9 @@ impl<R: Rows> Machine<R> {
     fn open_to(&mut self, lane: LaneId, seq: Seq) -> Result<()> {
         let lanes = &self.memory.lanes;
         let refused = lanes.refused_to(lane, seq);
-        let in_its_way =
-            |p: &&Park| p.by.starts_with(GATE_PARK) && (refused.is_empty() || refused.contains(&p.scope));
+        let in_its_way = |p: &&Park| {
+            p.by.starts_with(GATE_PARK) && (refused.is_empty() || refused.iter().any(|r| r.covers(&p.scope)))
+        };
         let parks = lanes.parks_of(lane).into_iter().filter(in_its_way);
         let ended: Vec<_> = parks.map(|p| (p.scope.clone(), p.by.clone())).collect();
         ended.into_iter().try_for_each(|(scope, by)| self.end_park(scope, by))

@@ -1,0 +1,1 @@
+-- Nothing of the schema: from here on the log says of an admission how many more would pass of everybody and of the same account.
