@@ -7,7 +7,14 @@
 --   1 wait: gate, retry_at, position (0: none), arrived, woken, reason …      2 refused: gate, reason, cost, capacity
 local NOBODY = {count = 0, own = 0, cost = 0, likely = 0}
 
+local freed -- scope keys of what had lapsed, and of the caller's own older lease
+
 local function finish(reply)
+  -- Those who may have that are called, too.
+  if freed[1] and reply[1] < 2 then
+    local at = reply[1] == 0 and 11 or 7
+    reply[at] = wake(freed, WOKEN, reply[at], args[3])
+  end
   save_places()
   reply[2] = save(true)
   return reply
@@ -171,22 +178,22 @@ operation('admit', function()
   read_lease(key, holder, lease_text)
   if place_raw ~= nil then read_place(holder, place_raw) end
 
-  local touched = {}
-  local purging = purge(touched)
+  freed = {}
+  local purging = purge(freed)
   local lease = leases[key]
   if lease then
     if lease.ends <= t then
-      lapse(lease, touched)
+      lapse(lease, freed)
     elseif ask == lease.ask then
       return finish(permit(lease, 0, {[0] = 0, 0}, {}, lease.parts))
     elseif ask < lease.ask then
       return finish({2, 0, -1, 1, 0, 0})
     else
       end_call(lease, 0)
-      give_back(lease, touched)
+      give_back(lease, freed)
     end
   end
-  if purging then return finish({1, 0, -1, t + SOON - offset, 0, t - offset, NOTHING, 0}) end
+  if purging then return finish({1, 0, -1, t + SOON - offset, 0, t - offset, {}, 0}) end
   if valid ~= 1 then return refuse(holder, -1, 3, 0, 0) end
   if deadline and deadline + offset <= t then return refuse(holder, -1, 2, 0, 0) end
   local found = resolve()

@@ -19,6 +19,13 @@ end
 
 local function pool_free(g, r) return max(pool_limit(g, r) - g[1], 0) end
 
+-- How soon somebody asks again who waits for one of so many slots. It would be called, so the first ones ask soon, and less often the longer
+-- they have waited, the others hardly ever. If it is dead, its place is gone as soon as a lease would be.
+function pool.poll(soonest, ahead, limit, call)
+  local turns = floor(ahead / max(limit, 1)) + 1
+  return min(max(soonest, min(2 * (t - call.arrived), 5 * SECOND)) * turns * turns, MAX_POLL, max(call.length - C.grace, soonest))
+end
+
 function pool.check(g, r, _, ahead, call)
   local limit, kept, own = pool_limit(g, r), 0, false
   if r.reserved then
@@ -29,8 +36,7 @@ function pool.check(g, r, _, ahead, call)
     own = g[1] < limit and (g[4 + mine] or 0) + ahead.own < r.reserved[mine]
   end
   if own or g[1] + kept + ahead.count < limit then return nil end
-  local turns = floor(ahead.count / max(limit, 1)) + 1
-  return t + min(r.poll * turns, MAX_POLL), r.lock and {8} or {7, g[1], limit}
+  return t + pool.poll(r.poll, ahead.count, limit, call), r.lock and {8} or {7, g[1], limit}
 end
 
 local function pool_take(g, at, by)
@@ -264,8 +270,7 @@ function quota.never(_, r, cost) return cost, r.window and r.window.max or math.
 function quota.check(g, r, sc, ahead, call, gate)
   if r.slots and sc.live + ahead.count >= r.slots then
     local hoarding = sc.live + sc.count >= r.hoarding
-    local turns = floor(ahead.count / r.slots) + 1
-    return t + min(SECOND * turns, MAX_POLL), {13, sc.live, r.slots, hoarding and 1 or 0}
+    return t + pool.poll(SECOND, ahead.count, r.slots, call), {13, sc.live, r.slots, hoarding and 1 or 0}
   end
   if g[4] == 0 or not r.window then return nil end
   local at = window_check(g, 4, r.window, sc, gate, call.cost, ahead.cost, ahead.likely)

@@ -212,6 +212,17 @@ local function free(sc)
   return least
 end
 
+-- Those who were called and do not come let others pass soon, whatever time they were told. `next`: when a place ends next.
+function pool.expect(holders, next)
+  if not holders[1] then return next end
+  local ends, list = t + C.grace, {}
+  local score = stamp(ends)
+  for i = 1, #holders do list[2 * i - 1], list[2 * i] = score, holders[i] end
+  command('ZADD', P .. ':q', 'XX', 'LT', unpack(list))
+  if next == 0 or ends < next then return ends end
+  return next
+end
+
 -- Adds these, by their names in a line, to those who should ask now; in `told` those of other processes by channel. `seen`: who was
 -- named before, nil if there is no other line.
 local function call_up(woken, told, seen, names, most)
@@ -254,9 +265,9 @@ local function first_hopes(sc, bucket)
   return true
 end
 
--- Who should ask now, of those that wait for these scope keys.
-local function wake(touched, most)
-  local woken = {}
+-- Who should ask now, of those that wait for these scope keys; beside those who are called already, without one of them.
+local function wake(touched, most, woken, except)
+  woken = woken or {}
   if H[9] == 0 or #touched == 0 then return woken end
   local told, seen, done = {}, nil, {}
   if #touched > 1 then
@@ -266,6 +277,10 @@ local function wake(touched, most)
     end)
     seen = {}
   end
+  if except then
+    seen = {[except] = true}
+    for _, holder in ipairs(woken) do seen[holder] = true end
+  end
   for _, sc in ipairs(touched) do
     if not done[sc.id] and sc.count > 0 then
       done[sc.id] = true
@@ -273,6 +288,7 @@ local function wake(touched, most)
       call_up(woken, told, seen, first(sc, min(fit, most)), most)
     end
   end
+  H[6] = pool.expect(woken, H[6])
   tell(told)
   return woken
 end

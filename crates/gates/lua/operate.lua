@@ -47,9 +47,13 @@ operation('operate', function()
     if not raw then return {} end
     peek(raw)
     local found, views = {}, {}
-    for _, holder in ipairs(command('ZRANGE', P .. ':q', 0, -1)) do
-      local place = place_of(holder)
-      if place then found[#found + 1] = place end
+    local all = command('ZRANGE', P .. ':q', 0, -1, 'WITHSCORES')
+    for i = 1, #all, 2 do
+      local place = place_of(all[i])
+      if place then
+        place.ends = tonumber(all[i + 1])
+        found[#found + 1] = place
+      end
     end
     table.sort(found, function(a, b) return a.seq < b.seq end)
     for i = 1, min(#found, tonumber(args[5])) do

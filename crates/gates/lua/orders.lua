@@ -25,7 +25,7 @@ function breaker.known_scopes(root, most, only)
 end
 
 -- A breaker is open for all keys until then, also for those that come; or (over, or 0) not any more. `asked`: an operator asks for it
--- now, so it is closed whatever has opened it; else only where that was an order. How many keys have changed.
+-- now, so 0 closes it whatever has opened it; else it is closed only where that was an order. How many keys have changed.
 function breaker.carry_out(gate, till, at, root, asked)
   local orders = H[13] or {}
   local ordered, stands = (orders[gate.id] or 0) + offset, till + offset > t
@@ -36,7 +36,8 @@ function breaker.carry_out(gate, till, at, root, asked)
   for _, sc in ipairs(found) do
     sc.dirty = true
     local g, r = gate_state(sc, gate), settings(gate, sc.key)
-    if stands then
+    -- A trip is one also where this clock is ahead of its end.
+    if stands or (asked and till > 0) then
       if (asked and one) or not breaker_rests(g, r) then breaker_open(g, till + offset) end
     elseif asked or (g[1] == OPEN and (g[2] == ordered or g[2] > t + r.open)) then
       breaker_turn(g, CLOSED, 0)

@@ -331,7 +331,7 @@ local function call_up_again(names)
   end
   local woken, told = {}, {}
   call_up(woken, told, nil, names, WOKEN)
-  known = {names = names, text = table.concat(woken, ' '), told = told}
+  known = {names = names, woken = woken, text = table.concat(woken, ' '), told = told}
   mine[head] = known
   return known
 end
@@ -381,18 +381,22 @@ function quick_settle(holder, own_key, fence, raw, voted, actual, seen)
   if partition[7] == 0 then partition[5] = 0 end
   command('DEL', own_key)
   command('ZREM', P .. ':e', sub(raw, 1, 8) .. 'l' .. holder)
-  quick_save(lists, partition)
   if not waited then
+    quick_save(lists, partition)
     if #changes == 0 then return 0 end
     return {0, 0, NOTHING, changes}
   end
   if not waited[2] and #changes == 0 then
     local call = call_up_again(waited[1])
+    partition[6] = pool.expect(call.woken, partition[6])
+    quick_save(lists, partition)
     tell(call.told)
     return call.text
   end
   local woken, told, seen = {}, {}, waited[2] and {}
   for i = 1, #waited do call_up(woken, told, seen, waited[i], WOKEN) end
+  partition[6] = pool.expect(woken, partition[6])
+  quick_save(lists, partition)
   tell(told)
   if #changes == 0 then return table.concat(woken, ' ') end
   return {0, 0, woken, changes}

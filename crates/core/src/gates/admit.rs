@@ -9,12 +9,12 @@ use super::config::Unit;
 use super::level::{Charge, Mark};
 use super::line::Ticket;
 use super::partition::{Lease, NONE, Partition, Place};
-use super::pool::Ahead;
+use super::pool::{Ahead, Patience};
 use super::quota::Usage;
 use super::reply::{Admission, Admitted, Because, Never, Refused, Room, Wait};
 use super::scope::{GateState, Scope};
 use super::units::{Micros, Points};
-use super::{MAX_SCOPES, Part};
+use super::{MAX_SCOPES, MAX_WOKEN, Part};
 
 /// Who is refused, by what, until when.
 struct Refusals {
@@ -33,6 +33,12 @@ struct Passage<'a> {
     t: Micros,
     ids: [u32; MAX_SCOPES],
     stand: &'a Stand,
+}
+
+impl Passage<'_> {
+    fn patience(&self) -> Patience {
+        Patience { waited: self.t - self.stand.arrived, most: self.call.lease - self.set.line.grace }
+    }
 }
 
 /// Where a call stands.
@@ -70,14 +76,40 @@ impl Partition {
     /// Asks all gates of the call at once. Nothing is reserved unless all let it pass.
     pub fn admit(&mut self, set: &Compiled, now: Micros, call: &Call) -> Admission {
         let t = self.clock(now);
-        let mut touched = Vec::new();
-        let (purging, _) = self.purge(set, t, &mut touched);
-        if let Some(reply) = self.known_holder(set, t, call, &mut touched) {
-            return reply;
+        let mut freed = Vec::new();
+        let (purging, _) = self.purge(set, t, &mut freed);
+        let mut reply = match self.known_holder(set, t, call, &mut freed) {
+            Some(reply) => reply,
+            None if purging => self.purging(set, t),
+            None => self.judged(set, t, call),
+        };
+        if !freed.is_empty() {
+            self.call_for(set, t, &mut freed, call, &mut reply);
         }
-        if purging {
-            return self.purging(set, t);
-        }
+        reply
+    }
+
+    /// Calls those who may have what others had that went without a word, beside those whom the reply names.
+    #[inline(never)]
+    fn call_for(
+        &mut self,
+        set: &Compiled,
+        t: Micros,
+        freed: &mut Vec<u32>,
+        call: &Call,
+        reply: &mut Admission,
+    ) {
+        let woken = match reply {
+            Admission::Admitted(admitted) => &mut admitted.woken,
+            Admission::Wait(wait) => &mut wait.woken,
+            Admission::Refused(_) => return,
+        };
+        self.call_up(set, t, freed, MAX_WOKEN, Some(call.holder), woken);
+    }
+
+    /// The call of somebody who holds nothing.
+    #[inline]
+    fn judged(&mut self, set: &Compiled, t: Micros, call: &Call) -> Admission {
         let valid = (0..=Points::MAX.0).contains(&call.cost.0) && PERMIT_LEASE.contains(&call.lease);
         if !valid {
             return self.refuse(set, t, call, None, Never::Invalid);
@@ -98,21 +130,21 @@ impl Partition {
                 self.would_pass(&passage),
                 "the short question and the long one have the same answer"
             );
-            self.commit(&passage, touched)
+            self.commit(&passage)
         } else {
-            self.ask_why(&passage, touched)
+            self.ask_why(&passage)
         }
     }
 
     /// The same for a call that does not simply pass: found out gate by gate, with reasons and times.
     #[inline(never)]
-    fn ask_why(&mut self, p: &Passage<'_>, touched: Vec<u32>) -> Admission {
+    fn ask_why(&mut self, p: &Passage<'_>) -> Admission {
         let mut refusals = None;
         if let Some((gate, never)) = self.judge(p, &mut refusals) {
             return self.refuse(p.set, p.t, p.call, Some(gate), never);
         }
         match refusals {
-            None => self.commit(p, touched),
+            None => self.commit(p),
             Some(refusals) => self.keep_place(p, &refusals),
         }
     }
@@ -258,9 +290,9 @@ impl Partition {
         refused
     }
 
-    fn commit(&mut self, p: &Passage<'_>, mut touched: Vec<u32>) -> Admission {
+    fn commit(&mut self, p: &Passage<'_>) -> Admission {
         let (set, call, t) = (p.set, p.call, p.t);
-        touched.clear();
+        let mut touched = Vec::new();
         if let Some(place) = p.stand.place {
             self.remove_place(set, t, place, true, &mut touched);
         }
@@ -355,7 +387,7 @@ impl Partition {
 
     /// Who stands before a call that a bucket refuses, and could pass: it was called and has not heard it, or what it was told is long
     /// out of date. Nobody settles anything while all wait for it, so who asks finds it out.
-    fn overdue(&self, p: &Passage<'_>, refusals: &Refusals) -> Vec<Holder> {
+    fn overdue(&mut self, p: &Passage<'_>, refusals: &Refusals) -> Vec<Holder> {
         let mut touched: Vec<u32> = (0..p.set.scopes.len())
             .filter(|s| refusals.scopes[*s] > 0 && p.set.scopes[*s].has_level && p.stand.ahead(*s).count > 0)
             .map(|s| p.ids[s])
@@ -585,7 +617,7 @@ fn ask(passage: &Passage<'_>, here: Here, state: &mut GateState, rule: &Rule) ->
         }
         (GateState::Pool(g), Rule::Pool(r)) => {
             g.advance(t);
-            Said::of(g.check(r, t, usize::from(passage.stand.level), ahead))
+            Said::of(g.check(r, t, usize::from(passage.stand.level), ahead, passage.patience()))
         }
         (GateState::Breaker(g), Rule::Breaker(r)) => {
             let asker = Asker { process: call.process, live: here.live, ahead: ahead.count };
@@ -594,7 +626,9 @@ fn ask(passage: &Passage<'_>, here: Here, state: &mut GateState, rule: &Rule) ->
         (GateState::Quota(g), Rule::Quota(r)) => {
             g.advance(r, t);
             let capacity = r.cost.map_or(i64::MAX, |w| w.max);
-            Said::of_rate(call.cost.0, capacity, None, || g.check(r, t, here.usage(call.cost.0)))
+            Said::of_rate(call.cost.0, capacity, None, || {
+                g.check(r, t, here.usage(call.cost.0), passage.patience())
+            })
         }
         _ => Said::Passes,
     }

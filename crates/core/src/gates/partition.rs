@@ -108,7 +108,8 @@ pub(super) struct Index {
     /// Ends of leases in order. The first entry of a lease is never later than its end.
     lease_ends: VecDeque<(Micros, i64, u32)>,
     pub places: KeyMap<Holder, u32>,
-    place_ends: BTreeSet<(Micros, u32)>,
+    /// Ends of places in order, those of one instant by their holders.
+    place_ends: BTreeSet<(Micros, Holder)>,
     key: String,
 }
 
@@ -153,7 +154,7 @@ impl Partition {
         index.lease_ends.make_contiguous().sort_unstable();
         for (at, place) in self.places.iter() {
             index.places.insert(place.holder, at);
-            index.place_ends.insert((place.ends, at));
+            index.place_ends.insert((place.ends, place.holder));
         }
         self.index = index;
     }
@@ -332,9 +333,8 @@ impl Partition {
             return (more && self.due_lease(t).is_some(), gone);
         }
         for _ in 0..PURGE_BATCH {
-            let Some((_, at)) = self.index.place_ends.first().copied().filter(|(end, _)| *end <= t) else {
-                break;
-            };
+            let due = self.index.place_ends.first().filter(|(end, _)| *end <= t);
+            let Some(at) = due.and_then(|(_, holder)| self.index.places.get(holder).copied()) else { break };
             self.remove_place(set, t, at, false, touched);
             gone += 1;
         }
@@ -425,9 +425,9 @@ impl Partition {
     /// Changes when a place ends.
     pub(super) fn place_until(&mut self, at: u32, ends: Micros) {
         if let Some(place) = self.places.get_mut(at) {
-            self.index.place_ends.remove(&(place.ends, at));
+            self.index.place_ends.remove(&(place.ends, place.holder));
             place.ends = ends;
-            self.index.place_ends.insert((ends, at));
+            self.index.place_ends.insert((ends, place.holder));
         }
     }
 
@@ -435,7 +435,7 @@ impl Partition {
         let (holder, ends) = (place.holder, place.ends);
         let at = self.places.insert(place);
         self.index.places.insert(holder, at);
-        self.index.place_ends.insert((ends, at));
+        self.index.place_ends.insert((ends, holder));
         at
     }
 
@@ -455,7 +455,7 @@ impl Partition {
         }
         if let Some(place) = self.places.remove(at) {
             self.index.places.remove(&place.holder);
-            self.index.place_ends.remove(&(place.ends, at));
+            self.index.place_ends.remove(&(place.ends, place.holder));
         }
     }
 
@@ -491,17 +491,50 @@ impl Partition {
         Some(id)
     }
 
-    /// Who should ask now, of those that wait for these scope keys: as many as could fit, at most `most` in all.
+    /// Who should ask now, of those that wait for these scope keys: as many as could fit, at most `most` in all. Whoever is called and
+    /// does not come lets others pass soon, whatever time it was told.
     #[inline]
-    pub(super) fn wake(&self, set: &Compiled, t: Micros, touched: &mut Vec<u32>, most: usize) -> Vec<Holder> {
-        if touched.is_empty() || self.places.len() == 0 {
-            return Vec::new();
+    pub(super) fn wake(
+        &mut self,
+        set: &Compiled,
+        t: Micros,
+        touched: &mut Vec<u32>,
+        most: usize,
+    ) -> Vec<Holder> {
+        let mut woken = Vec::new();
+        if !touched.is_empty() && self.places.len() > 0 {
+            self.call_up(set, t, touched, most, None, &mut woken);
         }
-        self.first_in_line(set, t, touched, most)
+        woken
     }
 
-    fn first_in_line(&self, set: &Compiled, t: Micros, touched: &mut Vec<u32>, most: usize) -> Vec<Holder> {
-        let mut woken = Vec::new();
+    /// The same beside those who are called already, without this one.
+    pub(super) fn call_up(
+        &mut self,
+        set: &Compiled,
+        t: Micros,
+        touched: &mut Vec<u32>,
+        most: usize,
+        except: Option<Holder>,
+        woken: &mut Vec<Holder>,
+    ) {
+        self.first_in_line(set, t, touched, most, except, woken);
+        for holder in woken {
+            let Some(at) = self.index.places.get(holder).copied() else { continue };
+            let ends = self.places.get(at).map_or(t, |place| place.ends);
+            self.place_until(at, ends.min(t + set.line.grace));
+        }
+    }
+
+    fn first_in_line(
+        &self,
+        set: &Compiled,
+        t: Micros,
+        touched: &mut Vec<u32>,
+        most: usize,
+        except: Option<Holder>,
+        woken: &mut Vec<Holder>,
+    ) {
         touched.sort_unstable();
         touched.dedup();
         // In an order that does not depend on how keys are numbered here.
@@ -514,12 +547,12 @@ impl Partition {
             };
             for place in scope.line.first(fit.min(most)) {
                 let holder = self.places.get(place).map(|p| p.holder);
-                if let Some(holder) = holder.filter(|h| !woken.contains(h) && woken.len() < most) {
+                let is_new = |h: &Holder| Some(*h) != except && !woken.contains(h) && woken.len() < most;
+                if let Some(holder) = holder.filter(is_new) {
                     woken.push(holder);
                 }
             }
         }
-        woken
     }
 
     /// The first of this scope key's line, and what it waits for if that is a gate of this scope.

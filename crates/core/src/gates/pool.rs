@@ -36,8 +36,9 @@ pub(super) struct AdaptiveRule {
     pub backoff: i64,
 }
 
-/// Longest time until a waiter asks again by itself.
+/// Longest time until a waiter asks again by itself, and until the first ones do.
 const MAX_POLL: Micros = 30 * SECOND;
+const MAX_FIRST_POLL: Micros = 5 * SECOND;
 
 /// The state of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -62,6 +63,25 @@ pub(super) struct Ahead {
     pub cost: i64,
     /// Their cost, about: so long it takes until they have gone.
     pub likely: i64,
+}
+
+/// Of somebody who waits for a slot.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Patience {
+    /// How long it has waited.
+    pub waited: Micros,
+    /// How long its place may last: if it is dead, that is gone as soon as a lease would be.
+    pub most: Micros,
+}
+
+impl Patience {
+    /// How soon it asks again where so many stand before it. It would be called, so the first ones ask soon, and less often the longer they
+    /// have waited, the others hardly ever.
+    pub(super) fn poll(self, poll: Micros, ahead: u32, limit: u32) -> Micros {
+        let turns = (i64::from(ahead / limit.max(1)) + 1).min(MAX_POLL);
+        let first = poll.max((2 * self.waited).min(MAX_FIRST_POLL));
+        first.saturating_mul(turns).saturating_mul(turns).min(MAX_POLL).min(self.most.max(poll))
+    }
 }
 
 impl Pool {
@@ -102,20 +122,21 @@ impl Pool {
         others.map(|l| rule.reserved[l].saturating_sub(self.by_level[l])).sum()
     }
 
+    /// Why it does not pass, and when to ask again where it has waited for so long.
     pub(super) fn check(
         &self,
         rule: &PoolRule,
         t: Micros,
         level: usize,
         ahead: Ahead,
+        patience: Patience,
     ) -> Option<(Because, Micros)> {
         if self.passes(rule, level, ahead) {
             return None;
         }
         let limit = self.limit(rule);
         let because = if rule.lock { Because::Locked } else { Because::Slots { used: self.used, limit } };
-        let turns = i64::from(ahead.count / limit.max(1)) + 1;
-        Some((because, t + (rule.poll * turns).min(MAX_POLL)))
+        Some((because, t + patience.poll(rule.poll, ahead.count, limit)))
     }
 
     pub(super) fn take(&mut self, level: usize) {
@@ -175,6 +196,8 @@ impl Pool {
 mod tests {
     use super::*;
 
+    const PATIENT: Patience = Patience { waited: 0, most: 60 * SECOND };
+
     fn rule(limit: u32) -> PoolRule {
         PoolRule { limit, reserved: [0; MAX_LEVELS], poll: SECOND, lock: false, adaptive: None }
     }
@@ -184,12 +207,23 @@ mod tests {
     }
 
     #[test]
+    fn the_first_ask_less_often_the_longer_they_wait_and_the_others_hardly_ever() {
+        let patience = |waited| Patience { waited, most: 60 * SECOND };
+        let asks = |ahead, waited| patience(waited).poll(SECOND, ahead, 2) / SECOND;
+        assert_eq!([asks(0, 0), asks(1, SECOND), asks(0, 2 * SECOND), asks(0, 60 * SECOND)], [1, 2, 4, 5]);
+        assert_eq!([asks(2, 0), asks(8, 0), asks(40, 0), asks(u32::MAX, 0)], [4, 25, 30, 30]);
+        assert_eq!(patience(0).poll(30 * SECOND, 0, 1), 30 * SECOND);
+        let most = 8 * SECOND;
+        assert_eq!(Patience { waited: 0, most }.poll(SECOND, 40, 2), most, "no longer than a lease");
+    }
+
+    #[test]
     fn those_ahead_keep_their_slots() {
         let (r, mut p) = (rule(3), Pool::default());
         p.take(0);
-        assert!(p.check(&r, 0, 0, ahead(1)).is_none());
-        assert_eq!(p.check(&r, 0, 0, ahead(2)).unwrap().1, SECOND);
-        assert_eq!(p.check(&r, 0, 0, ahead(7)).unwrap().1, 3 * SECOND);
+        assert!(p.check(&r, 0, 0, ahead(1), PATIENT).is_none());
+        assert_eq!(p.check(&r, 0, 0, ahead(2), PATIENT).unwrap().1, SECOND);
+        assert_eq!(p.check(&r, 0, 0, ahead(7), PATIENT).unwrap().1, 9 * SECOND);
     }
 
     #[test]
@@ -199,11 +233,11 @@ mod tests {
         let mut p = Pool::default();
         p.take(0);
         p.take(0);
-        assert!(p.check(&r, 0, 0, ahead(0)).is_some());
-        assert!(p.check(&r, 0, 2, ahead(5)).is_none(), "those ahead of other levels cannot use it");
-        assert!(p.check(&r, 0, 2, Ahead { count: 6, own_level: 1, ..Ahead::default() }).is_some());
+        assert!(p.check(&r, 0, 0, ahead(0), PATIENT).is_some());
+        assert!(p.check(&r, 0, 2, ahead(5), PATIENT).is_none(), "those ahead of other levels cannot use it");
+        assert!(p.check(&r, 0, 2, Ahead { count: 6, own_level: 1, ..Ahead::default() }, PATIENT).is_some());
         p.take(2);
-        assert!(p.check(&r, 0, 2, ahead(0)).is_some());
+        assert!(p.check(&r, 0, 2, ahead(0), PATIENT).is_some());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Start;
 use super::level::FORGET;
+use super::pool::Patience;
 use super::reply::Because;
 use super::units::{Micros, Points, SECOND};
 use super::window::{Window, WindowRule};
@@ -22,8 +23,6 @@ pub(super) struct QuotaRule {
 
 /// How often the first in line asks again.
 const POLL: Micros = SECOND;
-/// Longest time until a waiter asks again by itself.
-const MAX_POLL: Micros = 30 * SECOND;
 
 /// The state of one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,14 +76,19 @@ impl Quota {
             }
     }
 
-    pub(super) fn check(&self, rule: &QuotaRule, t: Micros, usage: Usage) -> Option<(Because, Micros)> {
+    pub(super) fn check(
+        &self,
+        rule: &QuotaRule,
+        t: Micros,
+        usage: Usage,
+        patience: Patience,
+    ) -> Option<(Because, Micros)> {
         if let Some(max) = rule.slots
             && usage.live + usage.ahead >= max
         {
             let hoarding = usage.live + usage.waiting >= rule.hoarding;
             let because = Because::QuotaSlots { live: usage.live, max, hoarding };
-            let turns = i64::from(usage.ahead / max) + 1;
-            return Some((because, t + (POLL * turns).min(MAX_POLL)));
+            return Some((because, t + patience.poll(POLL, usage.ahead, max)));
         }
         let (window, rule) = (self.window.as_ref()?, rule.cost.as_ref()?);
         let at = window.check(rule, t, usage.cost, usage.cost_ahead)?;

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_place_refused_by_the_breaker_lasts_for_the_open_time() {
     let mut w =
-        world(vec![Gate::new("breaker", Kind::Breaker(Breaker::default())), Gate::new("slots", slots(1))]);
+        world(vec![Gate::new("breaker", Kind::Breaker(Breaker::default())), Gate::new("slots", slots(2))]);
     for n in 0..5 {
         let p = w.permit(&call(n));
         w.settle(&p, End::Failed(Failure::Server));

@@ -89,14 +89,14 @@ fn after_a_cool_down_who_has_not_come_is_called() {
 }
 
 #[test]
-fn a_place_lapses_shortly_after_its_time_and_coming_late_costs_only_the_turn() {
+fn whoever_is_called_and_does_not_come_lets_others_pass_and_coming_late_costs_only_the_turn() {
     let mut w = world(vec![Gate::new("slots", slots(1))]);
     let held = w.permit(&call(1));
-    let dead = w.wait(&call(2));
+    let (dead, dead_holder) = (w.wait(&call(2)), Holder::number(2));
     w.now += 100;
     let next = w.wait(&call(3));
-    w.settle(&held, End::Ok);
-    w.now = dead.retry_at + 2 * SECOND - 1;
+    assert_eq!(w.settle(&held, End::Ok).woken, [dead_holder]);
+    w.now += 2 * SECOND - 1;
     w.wait(&call(3));
     w.now += 1;
     let third = w.permit(&call(3));
