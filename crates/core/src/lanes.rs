@@ -38,6 +38,9 @@ use crate::limits::LANE_QUANTUM;
 use crate::registry::{Limiter, QueueSettings};
 use crate::time::Timestamp;
 
+/// What comes behind all other lanes of its level is so far behind them in virtual time.
+const BEHIND: u64 = 1 << 63;
+
 /// Number of a queue in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct QueueId(pub u32);
@@ -140,8 +143,10 @@ struct Lane {
     /// Jobs whose process died while they ran. They run one at a time.
     suspects: BTreeMap<Seq, Suspect>,
     parks: u32,
-    /// Ready jobs that gates had refused and that are awaited: they come first.
+    /// Ready jobs that gates had refused and that are awaited.
     awaited: u32,
+    /// Scopes in which those that are awaited come first.
+    behind: u32,
     vtime: [u64; 4],
     /// Level and position in the queue's active set.
     active: Option<(u8, u64)>,
@@ -329,6 +334,7 @@ impl Lanes {
     pub fn add_lane(&mut self, id: LaneId, key: LaneKey) {
         let parks = |scope: ParkScope| self.closed_on(&scope) + self.parks_on(scope).count();
         let parks = scopes_of(&key).into_iter().map(parks).sum::<usize>();
+        let behind = scopes_of(&key).iter().filter(|scope| self.is_behind(scope)).count();
         let group = self.groups.join(&key, id);
         self.lanes_of_group.entry(key.group.clone()).or_default().insert(id);
         if let Some(c) = &key.connector {
@@ -343,6 +349,7 @@ impl Lanes {
             suspects: BTreeMap::new(),
             parks: parks as u32,
             awaited: 0,
+            behind: behind as u32,
             vtime: [0; 4],
             active: None,
             suspect: None,
@@ -568,7 +575,8 @@ impl Lanes {
             if before.is_none_or(|(old, _)| old != level) {
                 lane.vtime[at] = lane.vtime[at].max(queue.entry(level));
             }
-            let position = if lane.awaited > 0 { 0 } else { lane.vtime[at] };
+            let behind = lane.behind > 0 && lane.awaited == 0;
+            let position = lane.vtime[at] + if behind { BEHIND } else { 0 };
             lane.active = Some((level, position));
             queue.active.of(lane.key.kind).insert(level, position, id);
         }

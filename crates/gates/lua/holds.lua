@@ -1,7 +1,7 @@
 -- Slots and locks, breaker, quota; and what is common to all kinds.
 
 -- Pool: 1 used, 2 moving limit in thousandths (0: not moved), 3 cut at, 4 moved at, 5… used by level, as far as any was.
-local MAX_POLL = 30 * SECOND
+local MAX_POLL = 10 * SECOND
 
 local pool = {}
 KINDS.pool = pool
@@ -23,7 +23,7 @@ local function pool_free(g, r) return max(pool_limit(g, r) - g[1], 0) end
 -- they have waited, the others hardly ever. If it is dead, its place is gone as soon as a lease would be.
 function pool.poll(soonest, ahead, limit, call)
   local turns = floor(ahead / max(limit, 1)) + 1
-  return min(max(soonest, min(2 * (t - call.arrived), 5 * SECOND)) * turns * turns, MAX_POLL, max(call.length - C.grace, soonest))
+  return min(max(soonest, min(2 * (t - call.arrived), 5 * SECOND)) * turns * turns, max(min(MAX_POLL, call.length - C.grace), soonest))
 end
 
 function pool.check(g, r, _, ahead, call)

@@ -37,7 +37,7 @@ pub(super) struct AdaptiveRule {
 }
 
 /// Longest time until a waiter asks again by itself, and until the first ones do.
-const MAX_POLL: Micros = 30 * SECOND;
+const MAX_POLL: Micros = 10 * SECOND;
 const MAX_FIRST_POLL: Micros = 5 * SECOND;
 
 /// The state of one key.
@@ -78,9 +78,9 @@ impl Patience {
     /// How soon it asks again where so many stand before it. It would be called, so the first ones ask soon, and less often the longer they
     /// have waited, the others hardly ever.
     pub(super) fn poll(self, poll: Micros, ahead: u32, limit: u32) -> Micros {
-        let turns = (i64::from(ahead / limit.max(1)) + 1).min(MAX_POLL);
+        let turns = (i64::from(ahead / limit.max(1)) + 1).min(1_000);
         let first = poll.max((2 * self.waited).min(MAX_FIRST_POLL));
-        first.saturating_mul(turns).saturating_mul(turns).min(MAX_POLL).min(self.most.max(poll))
+        first.saturating_mul(turns * turns).min(MAX_POLL.min(self.most).max(poll))
     }
 }
 
@@ -211,8 +211,8 @@ mod tests {
         let patience = |waited| Patience { waited, most: 60 * SECOND };
         let asks = |ahead, waited| patience(waited).poll(SECOND, ahead, 2) / SECOND;
         assert_eq!([asks(0, 0), asks(1, SECOND), asks(0, 2 * SECOND), asks(0, 60 * SECOND)], [1, 2, 4, 5]);
-        assert_eq!([asks(2, 0), asks(8, 0), asks(40, 0), asks(u32::MAX, 0)], [4, 25, 30, 30]);
-        assert_eq!(patience(0).poll(30 * SECOND, 0, 1), 30 * SECOND);
+        assert_eq!([asks(2, 0), asks(4, 0), asks(u32::MAX, 0)], [4, 9, 10]);
+        assert_eq!(patience(0).poll(30 * SECOND, 9, 1), 30 * SECOND, "as often as the setting says");
         let most = 8 * SECOND;
         assert_eq!(Patience { waited: 0, most }.poll(SECOND, 40, 2), most, "no longer than a lease");
     }

@@ -49,8 +49,12 @@ pub(super) struct Caution {
     refused: BTreeSet<Seq>,
     /// Those of them that are back and have not asked.
     back: BTreeSet<Seq>,
+    /// Whether there is room for nobody but those who are waited for, as far as gates have said.
+    full: bool,
     /// Whether it counts as a park of its scope now.
     closed: bool,
+    /// Whether those who are back come before the others of its scope now.
+    first: bool,
     until: Timestamp,
 }
 
@@ -103,10 +107,12 @@ impl Lanes {
             asking: BTreeSet::new(),
             refused: BTreeSet::new(),
             back: BTreeSet::new(),
+            full: true,
             closed: false,
+            first: false,
             until,
         });
-        (caution.budget, caution.admitted) = (1, 0);
+        (caution.budget, caution.admitted, caution.full) = (1, 0, true);
         let until = until.max(caution.until);
         self.shift_end(scope, until);
         self.review(scope, now);
@@ -135,6 +141,7 @@ impl Lanes {
                     ParkScope::Connector(_) => room.shared,
                     _ => room.own,
                 };
+                caution.full = remaining == 0;
                 caution.budget = match remaining.saturating_add(caution.back.len() as u32) {
                     0 => u32::from(caution.refused.is_empty()),
                     n => helping(n, caution.admitted),
@@ -149,17 +156,18 @@ impl Lanes {
 
     /// A gate has refused this scope to a job of this lane, which comes back at this time. Wider scopes go on: what keeps one tenant
     /// waiting until tomorrow says nothing about the others. In narrower ones it stands first when it comes.
-    pub fn refused(&mut self, lane: LaneId, refused: &ParkScope, seq: Seq, until: Timestamp) {
+    pub fn refused(&mut self, lane: LaneId, refused: &ParkScope, seq: Seq, until: Timestamp, now: Timestamp) {
         for scope in self.cautioned(lane).into_iter().filter(|scope| refused.covers(scope)) {
             let Some(caution) = self.cautions.get_mut(&scope) else { continue };
             if scope == *refused {
-                (caution.budget, caution.admitted) = (caution.budget.min(1), 0);
+                (caution.budget, caution.admitted, caution.full) = (caution.budget.min(1), 0, true);
             }
             if caution.refused.len() < MOST_REFUSED {
                 caution.refused.insert(seq);
                 let until = caution.until.max(until.plus_ms(LASTS_MS));
                 self.shift_end(&scope, until);
             }
+            self.line_up(&scope, now);
         }
     }
 
@@ -205,6 +213,7 @@ impl Lanes {
         for scope in self.cautioned(lane) {
             if let Some(caution) = self.cautions.get_mut(&scope) {
                 caution.back.remove(&seq);
+                self.line_up(&scope, now);
             }
         }
     }
@@ -292,11 +301,13 @@ impl Lanes {
     }
 
     fn forget_caution(&mut self, scope: &ParkScope, now: Timestamp) {
+        let back = self.cautions.get(scope).map(|c| c.back.clone()).unwrap_or_default();
+        // The last of them lets the others of its scope go on.
+        for seq in back {
+            self.is_not_awaited(seq, now);
+        }
         let Some(caution) = self.cautions.remove(scope) else { return };
         self.caution_ends.remove(&(caution.until, scope.clone()));
-        for seq in &caution.back {
-            self.is_not_awaited(*seq, now);
-        }
         if caution.closed {
             self.shift_parks(scope, false, now);
         }
@@ -309,8 +320,31 @@ impl Lanes {
         self.caution_ends.insert((until, scope.clone()));
     }
 
+    /// Lets those who are back go before the others of a connector, or not any more: there is room for them alone.
+    fn line_up(&mut self, scope: &ParkScope, now: Timestamp) {
+        let (ParkScope::Connector(connector), Some(caution)) = (scope, self.cautions.get_mut(scope)) else {
+            return;
+        };
+        let first = caution.full && !caution.back.is_empty();
+        if first == std::mem::replace(&mut caution.first, first) {
+            return;
+        }
+        for id in self.lanes_of_connector.get(connector).cloned().unwrap_or_default() {
+            if let Some(lane) = self.lanes.get_mut(&id) {
+                lane.behind = if first { lane.behind + 1 } else { lane.behind.saturating_sub(1) };
+                self.refresh(id, now);
+            }
+        }
+    }
+
+    /// Whether those who are back go before the others of this scope.
+    pub(super) fn is_behind(&self, scope: &ParkScope) -> bool {
+        self.cautions.get(scope).is_some_and(|c| c.first)
+    }
+
     /// Closes or opens a scope. True if it opened.
     fn review(&mut self, scope: &ParkScope, now: Timestamp) -> bool {
+        self.line_up(scope, now);
         let Some(caution) = self.cautions.get_mut(scope) else { return false };
         let closed = caution.asking.len() as u32 >= caution.budget;
         if closed == std::mem::replace(&mut caution.closed, closed) {

@@ -186,7 +186,11 @@ impl Lanes {
         let Some(lane) = self.lanes.get(&lane_id) else { return LANE_QUANTUM };
         let Some(queue) = self.queues.get(&lane.key.queue) else { return LANE_QUANTUM };
         let (level, vtime) = lane.place();
-        let quantum = quantum(queue.active.at(level, &self.caps));
+        let quantum = match queue.active.at(level, &self.caps) {
+            // How many of an account its API takes is not known before one of them has asked.
+            lanes if lanes > 1 && lane.key.connector.is_some() => 1,
+            lanes => quantum(lanes),
+        };
         (quantum - vtime % quantum) as u32
     }
 
@@ -208,7 +212,7 @@ impl Lanes {
             .min(group_free)
             .min(may_ask)
             .min(turn)
-            // Those that gates have called come before the others of all lanes.
+            // The others of this lane come in another visit, if there is room for them.
             .min(if lane.awaited > 0 { lane.awaited } else { u32::MAX })
             .min(lane.ready.len() as u32);
         for _ in 0..k {

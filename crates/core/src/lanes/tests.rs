@@ -313,7 +313,7 @@ fn where_nothing_remains_the_first_that_was_refused_asks_next() {
     let both = w.claim(2);
     let scope = refused_until(&mut w, lane, until);
     for p in &both {
-        w.lanes.refused(p.lane, &scope, p.seq, until);
+        w.lanes.refused(p.lane, &scope, p.seq, until, w.now);
         w.lanes.finished(lane, w.now);
     }
     w.now = until;

@@ -296,7 +296,7 @@ impl Memory {
             }
             Change::Refused(seq, until, scope) => {
                 if let Some(lane) = known.leases.running(*seq).map(|r| r.lane) {
-                    known.lanes.refused(lane, scope, *seq, *until);
+                    known.lanes.refused(lane, scope, *seq, *until, now);
                 }
             }
             Change::StoredBlocked(jobs) => self.store_blocked(jobs)?,
