@@ -152,14 +152,15 @@ operation('operate', function()
     keep()
     return views
   elseif what == 'promote' then
-    -- args[5] holder: before all others where it stands. 1 if it waits.
+    -- args[5] holder: before all others where it stands, and arrived before all others where it does not. 1 if it waits.
     local place = place_of(args[5])
     if place then
       for s = 1, #C.scopes do
         local spot = place.stands[s]
-        if spot then
-          local sc = scope(s, spot[1])
-          if spot[2] == 0 then
+        local key = spot and spot[1] or key_of(C.scopes[s], place.parts)
+        if key then
+          local sc = scope(s, key)
+          if spot and spot[2] == 0 then
             unstand(place, s, false)
             stand_in_main(sc, place)
           end
@@ -170,7 +171,9 @@ operation('operate', function()
               if score and (not head or score < head) then head = score end
             end
           end
-          if head then
+          if head and not spot then
+            place.arrived, place.dirty = min(place.arrived, head - 1 - place.level * C.step), true
+          elseif head then
             command('ZADD', main_key(sc, place.level), head - 1, waiter(place))
             place.stands[s] = {sc.key, 1, head - 1, place.stands[s][4]}
             place.dirty = true

@@ -263,12 +263,16 @@ impl Partition {
         (views, freed)
     }
 
-    /// Puts a waiter before all others in the lines it stands in. False if it does not wait.
+    /// Puts a waiter before all others in the lines it stands in, and in those that it comes to later, as if it had arrived before
+    /// all of them. False if it does not wait.
     pub fn promote(&mut self, set: &Compiled, now: Micros, holder: &Holder) -> bool {
         let t = self.clock(now);
         let Some(at) = self.index.places.get(holder).copied() else { return false };
         for s in 0..set.scopes.len() {
-            let Some((id, spot)) = self.places.get(at).and_then(|p| p.stands[s]) else { continue };
+            let Some((id, spot)) = self.places.get(at).and_then(|p| p.stands[s]) else {
+                self.arrive_first(set, at, s);
+                continue;
+            };
             // From a side line it goes to the front as if it had come in now; others may come in for it.
             let aside = spot == Spot::Side && self.unstand(set, t, at, s, false).is_some();
             let (Some(place), Some(scope)) = (self.places.get_mut(at), self.scopes.get_mut(id)) else {
@@ -279,6 +283,21 @@ impl Partition {
             place.stands[s] = Some((id, scope.line.bring_forward(place.ticket(at), spot)));
         }
         true
+    }
+
+    /// Lets a place have arrived before all who stand in a line of its call that it does not stand in.
+    fn arrive_first(&mut self, set: &Compiled, at: u32, s: usize) {
+        let Some(place) = self.places.get_mut(at) else { return };
+        if !set.scopes[s].applies(&place.target) {
+            return;
+        }
+        let mut made = String::new();
+        let key = place.target.key(set.scopes[s].mask, &mut made);
+        let id = self.index.scopes[s].get(key).copied();
+        let front = id.and_then(|id| self.scopes.get(id)).and_then(|scope| scope.line.front());
+        if let Some(front) = front {
+            place.arrived = place.arrived.min(front - 1 - i64::from(place.level) * set.line.step);
+        }
     }
 
     /// Carries out what operators have said about all keys of breakers and this state was not told, by the orders of the set: whoever

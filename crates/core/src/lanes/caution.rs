@@ -1,10 +1,12 @@
 //! Caution: what a gate has refused comes back one job at a time.
 //!
 //! A gate's park says when to come back, not how many may then pass. Were all of a scope's jobs handed out when it ends, most
-//! would be refused and put back. So the scope yields one job; when that was admitted, as many more as the gate said remain, in helpings. If
-//! none remain, the next one to ask is the first that was refused and comes back at its time; only where nobody waits, one more
-//! finds out when to come back. So a job is claimed in vain once, and at most one per admission.
+//! would be refused and put back. So the scope yields one job; when that was admitted, as many more as gates have room for beside those
+//! that wait, in helpings. If there is none, the next ones to ask are those that were refused and come back at their time, and they go
+//! before the other lanes of their connector; only where nobody waits, one more finds out when to come back. So a job is claimed in vain
+//! once, and at most one per admission.
 //!
+//! - Whoever was refused a connector is kept by nothing narrower when it comes back: others of its account were refused later, and for it.
 //! - A caution begins with a park by gates ([`GATE_PARK`]) and ends [`LASTS_MS`] after the last word from them: a scope whose
 //!   jobs ask no gate is not held up for longer than that.
 //! - A job that ends in whatever way no longer asks, and one that is cancelled while it is put off is not waited for, so a

@@ -98,7 +98,7 @@ metrics! {
     CANCELLED "tidegate_jobs_cancelled_total" Counter Process ["queue", "kind"] "Running jobs that were cancelled";
     WAIT "tidegate_job_wait_seconds" Histogram Process ["queue", "kind"] "From ready to handed out";
     RUN "tidegate_job_run_seconds" Histogram Process ["queue", "kind"] "From handed out to the outcome of the attempt";
-    END_TO_END "tidegate_job_end_to_end_seconds" Histogram Process ["queue", "kind"] "From the time in the job's id to done";
+    END_TO_END "tidegate_job_end_to_end_seconds" Histogram Process ["queue", "kind"] "From the time in the job's id to done; ids that follow from a row (`enqueue --from`) have none";
     TENANT_STARTED "tidegate_tenant_jobs_started_total" Counter Process ["tenant"] "Attempts handed out, of the busiest tenants; only if asked for";
     JOBS "tidegate_queue_jobs" Gauge Shared ["queue", "state"] "Jobs by state; finished ones as long as they are kept";
     OLDEST "tidegate_queue_oldest_ready_seconds" Gauge Shared ["queue"] "How long the oldest ready job has waited";

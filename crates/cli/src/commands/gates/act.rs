@@ -94,7 +94,7 @@ pub(super) async fn promote(
     }
     let list = promoted.join(", ");
     output.answer(&json!({ "promoted": who, "domains": promoted }), || {
-        format!("{who} is the first in line of {list}; it asks when its turn comes.")
+        format!("{who} is the first of those who wait for {list}, and asks now.")
     })
 }
 

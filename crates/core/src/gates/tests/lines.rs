@@ -189,3 +189,22 @@ fn tenants_take_turns_whatever_one_of_them_has_waiting() {
     }
     assert_eq!(order, [1, 51, 52, 2, 3, 4]);
 }
+
+#[test]
+fn who_is_put_first_is_also_the_first_of_the_line_that_it_comes_to_later() {
+    let all = Gate::new("all", Kind::Window(Window { max: 1, every: Span::secs(10), unit: Unit::Calls }));
+    let mut w = world(vec![Gate::new("slots", slots(1)).per(&[Part::Account]), all]);
+    let held = w.permit(&call_to(1, "t", "a", ""));
+    w.now += 1;
+    assert_eq!(&*w.wait(&call_to(2, "t", "a", "")).gate, "all");
+    for (n, account) in [(3, "b"), (4, "c")] {
+        w.now += 1;
+        assert_eq!(w.wait(&call_to(n, "t", account, "")).position, Some(n as u32 - 2));
+    }
+    w.now += 1;
+    let last = call_to(5, "t", "a", "");
+    w.wait(&last);
+    assert!(w.state.promote(&w.set, w.now, &last.holder));
+    w.settle(&held, End::Ok);
+    assert_eq!(w.wait(&last).position, Some(1));
+}

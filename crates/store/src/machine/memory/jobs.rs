@@ -214,7 +214,8 @@ fn end_of(fate: &Fate) -> Option<End> {
 fn age_ms(id: JobId, now: Timestamp) -> Option<i64> {
     let uuid = id.uuid();
     let made = (uuid.get_version_num() == 7).then(|| (uuid.as_u128() >> 80) as i64)?;
-    Some(now.0 - made).filter(|age| *age >= 0)
+    // One that follows from what it names has no time of its own.
+    Some(now.0 - made).filter(|age| made > 0 && *age >= 0)
 }
 
 fn happened(because: &Because, run_at: Timestamp) -> Happened {
@@ -223,5 +224,17 @@ fn happened(because: &Because, run_at: Timestamp) -> Happened {
         Because::Snooze => Happened::Snoozed { run_at },
         Because::Release => Happened::Released,
         Because::Stall => Happened::Stalled,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_without_a_time_has_no_age() {
+        let now = Timestamp(1_763_000_000_000);
+        let age = |made| age_ms(JobId::from_parts(made, 7), now);
+        assert_eq!((age(0), age(1_762_999_999_000), age(1_763_000_000_001)), (None, Some(1_000), None));
     }
 }
