@@ -143,7 +143,7 @@ struct Lane {
     /// Jobs whose process died while they ran. They run one at a time.
     suspects: BTreeMap<Seq, Suspect>,
     parks: u32,
-    /// Ready jobs that gates had refused and that are awaited.
+    /// Ready jobs that gates of its connector had refused and that are awaited.
     awaited: u32,
     /// Scopes in which those that are awaited come first.
     behind: u32,
@@ -495,15 +495,17 @@ impl Lanes {
 
     // ---- time ----
 
-    /// Whether a lane has waited long enough to rise, or a caution is over.
+    /// Whether a lane has waited long enough to rise, or a caution is over, or somebody has not come for long.
     pub fn ages(&self, now: Timestamp) -> bool {
         self.ageing.first().is_some_and(|(at, _)| *at <= now)
             || self.caution_end().is_some_and(|at| at <= now)
+            || self.awaited.end().is_some_and(|at| at <= now)
     }
 
-    /// Lets lanes rise that have waited long enough, and forgets cautions that are over.
+    /// Lets lanes rise that have waited long enough, and forgets cautions that are over and those who have not come.
     pub fn age(&mut self, now: Timestamp) {
         self.end_cautions(now);
+        self.expire_awaited(now);
         while let Some(&(_, lane)) = self.ageing.first().filter(|(at, _)| *at <= now) {
             self.refresh(lane, now);
         }
@@ -534,7 +536,7 @@ impl Lanes {
             // A window nobody looked at since may have been free for long: that is no reason to wake up.
             q.window.free_at(q.settings.limiter?).filter(|at| *at > now)
         });
-        limiter.chain(park).chain(self.caution_end()).min()
+        limiter.chain(park).chain(self.caution_end()).chain(self.awaited.end()).min()
     }
 
     // ---- keeping the active set true ----
@@ -572,10 +574,10 @@ impl Lanes {
                 age_at = Some(head.plus_ms(step * (i64::from(risen) + 1)));
             }
             let at = usize::from(level - 1);
-            if before.is_none_or(|(old, _)| old != level) {
+            let behind = lane.behind > 0 && lane.awaited == 0;
+            if before.is_none_or(|(old, position)| old != level || (position >= BEHIND && !behind)) {
                 lane.vtime[at] = lane.vtime[at].max(queue.entry(level));
             }
-            let behind = lane.behind > 0 && lane.awaited == 0;
             let position = lane.vtime[at] + if behind { BEHIND } else { 0 };
             lane.active = Some((level, position));
             queue.active.of(lane.key.kind).insert(level, position, id);

@@ -4,17 +4,15 @@
 -- and of the caller's own, alone, as doubles.
 --   0 admitted: fence, cost, admitted_at, use_by, expires_at, remaining, room of all, of its own, woken, parts of the target if it is an
 --   older permit
---   1 wait: gate, retry_at, position (0: none), arrived, woken, reason …      2 refused: gate, reason, cost, capacity
+--   1 wait: gate, retry_at, position (0: none), arrived, woken, reason …      2 refused: gate, reason, cost, capacity, woken
 local NOBODY = {count = 0, own = 0, cost = 0, likely = 0}
 
-local freed -- scope keys of what had lapsed, and of the caller's own older lease
+local freed -- scope keys of what had lapsed, and of what the caller gave up
 
 local function finish(reply)
   -- Those who may have that are called, too.
-  if freed[1] and reply[1] < 2 then
-    local at = reply[1] == 0 and 11 or 7
-    reply[at] = wake(freed, WOKEN, reply[at], args[3])
-  end
+  local at = reply[1] == 0 and 11 or 7
+  if freed[1] then reply[at] = wake(freed, WOKEN, reply[at], args[3]) end
   save_places()
   reply[2] = save(true)
   return reply
@@ -29,8 +27,8 @@ end
 
 local function refuse(holder, gate, reason, needs, capacity)
   local place = place_of(holder)
-  if place then remove_place(place, false, {}) end
-  return finish({2, 0, gate, reason, needs, capacity})
+  if place then remove_place(place, false, freed) end
+  return finish({2, 0, gate, reason, needs, capacity, {}})
 end
 
 -- Lets time pass, and looks whether some gate will never let this call pass. The states and settings of its gates, by number.
@@ -120,7 +118,7 @@ local function keep_place(found, states, place, call, ahead, refused, gate, beca
   local reply = {1, 0, gate - 1, retry_at - offset, 0, call.arrived - offset, overdue(found, ahead, refused)}
   for i, n in ipairs(because) do reply[7 + i] = n end
   if not wanted then
-    if place then remove_place(place, false, {}) end
+    if place then remove_place(place, false, freed) end
     return finish(reply)
   end
   if not place then
@@ -187,7 +185,7 @@ operation('admit', function()
     elseif ask == lease.ask then
       return finish(permit(lease, 0, {[0] = 0, 0}, {}, lease.parts))
     elseif ask < lease.ask then
-      return finish({2, 0, -1, 1, 0, 0})
+      return finish({2, 0, -1, 1, 0, 0, {}})
     else
       end_call(lease, 0)
       give_back(lease, freed)

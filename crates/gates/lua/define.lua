@@ -7,6 +7,8 @@ local function define(_, arguments)
   for _, rule in ipairs(set.scopes) do
     rule.pools, rule.list, rule.gates, rule.prefix, rule.mark = {}, {}, 0, ':s:' .. rule.id .. ':', ',' .. rule.id .. ','
     rule.line, rule.kinds = ':w:' .. rule.id .. ':', {}
+    -- Whoever stands in its line waits for a gate of it.
+    rule.alone = #rule.narrower == #set.scopes - 1
     counted[#counted + 1] = rule.id .. ','
   end
   for i, gate in ipairs(set.gates) do

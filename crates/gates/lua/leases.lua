@@ -265,11 +265,30 @@ local function first_hopes(sc, bucket)
   return true
 end
 
+-- Of these, from number `from` on, those that wait for a gate of this scope, by their holders; added to `due`. What an operation has
+-- changed of places is not written yet (`fresh`: it has changed none).
+function pool.wait_here(due, rule, holders, from, fresh)
+  for i = from, #holders do
+    local gate = true
+    if not rule.alone then
+      if fresh then
+        local raw = command('GET', P .. ':p:' .. holders[i])
+        gate = raw and cmsgpack.unpack(raw)[7]
+      else
+        local place = place_of(holders[i])
+        gate = place and place.gate
+      end
+      gate = gate and rule.kinds[gate]
+    end
+    if gate then due[#due + 1] = holders[i] end
+  end
+end
+
 -- Who should ask now, of those that wait for these scope keys; beside those who are called already, without one of them.
 local function wake(touched, most, woken, except)
   woken = woken or {}
   if H[9] == 0 or #touched == 0 then return woken end
-  local told, seen, done = {}, nil, {}
+  local told, seen, done, due = {}, nil, {}, {}
   if #touched > 1 then
     table.sort(touched, function(a, b)
       if a.s ~= b.s then return a.s < b.s end
@@ -284,11 +303,12 @@ local function wake(touched, most, woken, except)
   for _, sc in ipairs(touched) do
     if not done[sc.id] and sc.count > 0 then
       done[sc.id] = true
-      local fit = free(sc) or (first_hopes(sc) and 1 or 0)
+      local fit, from = free(sc) or (first_hopes(sc) and 1 or 0), #woken + 1
       call_up(woken, told, seen, first(sc, min(fit, most)), most)
+      pool.wait_here(due, sc.rule, woken, from)
     end
   end
-  H[6] = pool.expect(woken, H[6])
+  H[6] = pool.expect(due, H[6])
   tell(told)
   return woken
 end

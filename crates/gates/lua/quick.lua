@@ -343,7 +343,7 @@ function quick_settle(holder, own_key, fence, raw, voted, actual, seen)
   own, _, _, ends, _, mark[1], mark[2], mark[3], _, cost, at, _, _, _, _, process, _, shut = struct.unpack(LEASE, raw)
   if own ~= fence or ends <= t or shut == 1 then return nil end
   if sub(raw, LEASE_BYTES - 2) ~= target_known.tail then return nil end
-  local lists, changes, waited, scope_rules = nil, {}, nil, C.scopes
+  local lists, changes, waited, rules, scope_rules = nil, {}, nil, nil, C.scopes
   for s = 1, #scope_rules do
     local key, rule = target_names[s], scope_rules[s]
     if key then
@@ -371,8 +371,9 @@ function quick_settle(holder, own_key, fence, raw, voted, actual, seen)
         if OFF then return nil end
         local n = free_now or (quick_hopes(all, base, rule, key) and 1 or 0)
         if n > 0 then
-          waited = waited or {}
+          waited, rules = waited or {}, rules or {}
           waited[#waited + 1] = quick_first(all, base, rule, key, n < WOKEN and n or WOKEN)
+          rules[#waited] = rule
         end
       end
     end
@@ -387,15 +388,20 @@ function quick_settle(holder, own_key, fence, raw, voted, actual, seen)
     return {0, 0, NOTHING, changes}
   end
   if not waited[2] and #changes == 0 then
-    local call = call_up_again(waited[1])
-    partition[6] = pool.expect(call.woken, partition[6])
+    local call, due = call_up_again(waited[1]), {}
+    pool.wait_here(due, rules[1], call.woken, 1, true)
+    partition[6] = pool.expect(due, partition[6])
     quick_save(lists, partition)
     tell(call.told)
     return call.text
   end
-  local woken, told, seen = {}, {}, waited[2] and {}
-  for i = 1, #waited do call_up(woken, told, seen, waited[i], WOKEN) end
-  partition[6] = pool.expect(woken, partition[6])
+  local woken, told, seen, due = {}, {}, waited[2] and {}, {}
+  for i = 1, #waited do
+    local from = #woken + 1
+    call_up(woken, told, seen, waited[i], WOKEN)
+    pool.wait_here(due, rules[i], woken, from, true)
+  end
+  partition[6] = pool.expect(due, partition[6])
   quick_save(lists, partition)
   tell(told)
   if #changes == 0 then return table.concat(woken, ' ') end

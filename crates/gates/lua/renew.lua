@@ -1,11 +1,11 @@
--- Makes a permit last longer. args from 3: holder, fence. Reply: when it ends; 0 if it is gone.
+-- Makes a permit last longer. What has lapsed is left to those whose answer can call whoever may have it. args from 3: holder, fence.
+-- Reply: when it ends; 0 if it is gone.
 operation('renew', function()
   local holder, fence = args[3], tonumber(args[4])
   local key = live_key(holder)
   local raws = command('MGET', P, key)
   open(raws[1])
   read_lease(key, holder, raws[2])
-  purge({})
   local lease, shut = held_by(holder, fence)
   local ends = 0
   if lease and not shut then

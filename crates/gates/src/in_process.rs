@@ -153,7 +153,7 @@ impl InProcess {
     /// As [`Gates::renew`].
     pub fn renew_now(&self, now: Option<Micros>, permit: &Permit) -> Result<Renewal, GatesError> {
         let now = now.unwrap_or_else(|| self.clock());
-        self.at(&permit.target, |set, state| state.renew(set, now, permit), now)
+        self.at(&permit.target, |_, state| state.renew(now, permit), now)
     }
 
     /// As [`Gates::cancel_wait`].

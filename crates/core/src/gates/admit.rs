@@ -81,7 +81,7 @@ impl Partition {
         let mut reply = match self.known_holder(set, t, call, &mut freed) {
             Some(reply) => reply,
             None if purging => self.purging(set, t),
-            None => self.judged(set, t, call),
+            None => self.judged(set, t, call, &mut freed),
         };
         if !freed.is_empty() {
             self.call_for(set, t, &mut freed, call, &mut reply);
@@ -89,7 +89,7 @@ impl Partition {
         reply
     }
 
-    /// Calls those who may have what others had that went without a word, beside those whom the reply names.
+    /// Calls those who may have what had lapsed or the caller gave up, beside those whom the reply names.
     #[inline(never)]
     fn call_for(
         &mut self,
@@ -102,20 +102,20 @@ impl Partition {
         let woken = match reply {
             Admission::Admitted(admitted) => &mut admitted.woken,
             Admission::Wait(wait) => &mut wait.woken,
-            Admission::Refused(_) => return,
+            Admission::Refused(refused) => &mut refused.woken,
         };
         self.call_up(set, t, freed, MAX_WOKEN, Some(call.holder), woken);
     }
 
     /// The call of somebody who holds nothing.
     #[inline]
-    fn judged(&mut self, set: &Compiled, t: Micros, call: &Call) -> Admission {
+    fn judged(&mut self, set: &Compiled, t: Micros, call: &Call, freed: &mut Vec<u32>) -> Admission {
         let valid = (0..=Points::MAX.0).contains(&call.cost.0) && PERMIT_LEASE.contains(&call.lease);
         if !valid {
-            return self.refuse(set, t, call, None, Never::Invalid);
+            return self.refuse(set, t, call, (None, Never::Invalid), freed);
         }
         if call.deadline.is_some_and(|d| d + self.offset <= t) {
-            return self.refuse(set, t, call, None, Never::Deadline);
+            return self.refuse(set, t, call, (None, Never::Deadline), freed);
         }
         let ids = self.resolve(set, &call.target, t);
         let stand = if self.places.len() == 0 {
@@ -132,20 +132,20 @@ impl Partition {
             );
             self.commit(&passage)
         } else {
-            self.ask_why(&passage)
+            self.ask_why(&passage, freed)
         }
     }
 
     /// The same for a call that does not simply pass: found out gate by gate, with reasons and times.
     #[inline(never)]
-    fn ask_why(&mut self, p: &Passage<'_>) -> Admission {
+    fn ask_why(&mut self, p: &Passage<'_>, freed: &mut Vec<u32>) -> Admission {
         let mut refusals = None;
         if let Some((gate, never)) = self.judge(p, &mut refusals) {
-            return self.refuse(p.set, p.t, p.call, Some(gate), never);
+            return self.refuse(p.set, p.t, p.call, (Some(gate), never), freed);
         }
         match refusals {
             None => self.commit(p),
-            Some(refusals) => self.keep_place(p, &refusals),
+            Some(refusals) => self.keep_place(p, &refusals, freed),
         }
     }
 
@@ -174,7 +174,8 @@ impl Partition {
                 }))
             }
             std::cmp::Ordering::Less => {
-                let refused = Refused { gate: set.line_name.clone(), because: Never::StaleAsk };
+                let refused =
+                    Refused { gate: set.line_name.clone(), because: Never::StaleAsk, woken: Vec::new() };
                 Some(Admission::Refused(refused))
             }
             std::cmp::Ordering::Greater => {
@@ -192,14 +193,14 @@ impl Partition {
         set: &Compiled,
         t: Micros,
         call: &Call,
-        gate: Option<usize>,
-        because: Never,
+        (gate, because): (Option<usize>, Never),
+        freed: &mut Vec<u32>,
     ) -> Admission {
         if let Some(at) = self.index.places.get(&call.holder).copied() {
-            self.remove_place(set, t, at, false, &mut Vec::new());
+            self.remove_place(set, t, at, false, freed);
         }
         let gate = gate.map_or(&set.line_name, |g| &set.gates[g].name).clone();
-        Admission::Refused(Refused { gate, because })
+        Admission::Refused(Refused { gate, because, woken: Vec::new() })
     }
 
     /// Where the call stands beside those who wait.
@@ -397,7 +398,7 @@ impl Partition {
     }
 
     /// Nothing was reserved; the call may keep a place in line.
-    fn keep_place(&mut self, p: &Passage<'_>, refusals: &Refusals) -> Admission {
+    fn keep_place(&mut self, p: &Passage<'_>, refusals: &Refusals, freed: &mut Vec<u32>) -> Admission {
         let (set, t) = (p.set, p.t);
         let gate = set.gates[refusals.gate].name.clone();
         let binding = binding(set, &refusals.scopes);
@@ -416,7 +417,7 @@ impl Partition {
         let at = match p.stand.place {
             Some(at) if wanted => at,
             Some(at) => {
-                self.remove_place(set, t, at, false, &mut Vec::new());
+                self.remove_place(set, t, at, false, freed);
                 return Admission::Wait(reply);
             }
             None if !wanted => return Admission::Wait(reply),

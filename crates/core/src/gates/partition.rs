@@ -508,7 +508,7 @@ impl Partition {
         woken
     }
 
-    /// The same beside those who are called already, without this one.
+    /// The same beside those who are called already, without this one. Whoever waits for a gate of another scope keeps its time.
     pub(super) fn call_up(
         &mut self,
         set: &Compiled,
@@ -518,14 +518,13 @@ impl Partition {
         except: Option<Holder>,
         woken: &mut Vec<Holder>,
     ) {
-        self.first_in_line(set, t, touched, most, except, woken);
-        for holder in woken {
-            let Some(at) = self.index.places.get(holder).copied() else { continue };
-            let ends = self.places.get(at).map_or(t, |place| place.ends);
+        for (at, ends) in self.first_in_line(set, t, touched, most, except, woken) {
             self.place_until(at, ends.min(t + set.line.grace));
         }
     }
 
+    /// Adds the first of these lines to those who are called. The places of those among them that wait for a gate of that line, and
+    /// when they end so far.
     fn first_in_line(
         &self,
         set: &Compiled,
@@ -534,7 +533,8 @@ impl Partition {
         most: usize,
         except: Option<Holder>,
         woken: &mut Vec<Holder>,
-    ) {
+    ) -> Vec<(u32, Micros)> {
+        let mut due = Vec::new();
         touched.sort_unstable();
         touched.dedup();
         // In an order that does not depend on how keys are numbered here.
@@ -545,14 +545,19 @@ impl Partition {
                 Some(free) => free as usize,
                 None => usize::from(self.calls_first(set, t, scope)),
             };
-            for place in scope.line.first(fit.min(most)) {
-                let holder = self.places.get(place).map(|p| p.holder);
-                let is_new = |h: &Holder| Some(*h) != except && !woken.contains(h) && woken.len() < most;
-                if let Some(holder) = holder.filter(is_new) {
+            let gates = &set.scopes[scope.rule].gates;
+            for at in scope.line.first(fit.min(most)) {
+                let Some(place) = self.places.get(at) else { continue };
+                let holder = place.holder;
+                if Some(holder) != except && !woken.contains(&holder) && woken.len() < most {
                     woken.push(holder);
+                    due.extend(
+                        gates.iter().any(|i| set.gates[*i].name == place.gate).then_some((at, place.ends)),
+                    );
                 }
             }
         }
+        due
     }
 
     /// The first of this scope key's line, and what it waits for if that is a gate of this scope.

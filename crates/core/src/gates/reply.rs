@@ -26,7 +26,7 @@ impl Admission {
         match self {
             Self::Admitted(admitted) => &admitted.woken,
             Self::Wait(wait) => &wait.woken,
-            Self::Refused(_) => &[],
+            Self::Refused(refused) => &refused.woken,
         }
     }
 }
@@ -122,6 +122,9 @@ pub struct Refused {
     pub gate: Arc<str>,
     /// Why.
     pub because: Never,
+    /// Who should ask now: who may have what the caller gave up, or what had lapsed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub woken: Vec<Holder>,
 }
 
 /// Why a call waits.

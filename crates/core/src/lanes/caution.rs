@@ -35,8 +35,9 @@ const LEAST_HELPING: u32 = 4;
 const MOST: u32 = 1_024;
 /// Refused jobs of a scope that are known.
 const MOST_REFUSED: usize = 10_000;
-/// How long one that is back holds its scope open for itself: it may be of a queue that nobody serves, or that is full.
-const AWAITED_MS: i64 = 1_000;
+/// How long one that is back holds its scope open for itself, and its place in line with it: it may be of a queue that nobody serves, or
+/// that is full.
+const AWAITED_MS: i64 = 2_000;
 
 /// What is known of a scope that a gate has refused.
 #[derive(Debug)]
@@ -69,18 +70,20 @@ pub(super) struct Awaited {
 }
 
 impl Awaited {
-    /// The lane in which it was awaited so far.
-    fn insert(&mut self, seq: Seq, lane: LaneId, until: Timestamp) -> Option<LaneId> {
-        let before = self.remove(seq);
+    fn insert(&mut self, seq: Seq, lane: LaneId, until: Timestamp) {
+        self.remove(seq);
         self.jobs.insert(seq, (until, lane));
         self.ends.insert((until, seq));
-        before
     }
 
     fn remove(&mut self, seq: Seq) -> Option<LaneId> {
         let (until, lane) = self.jobs.remove(&seq)?;
         self.ends.remove(&(until, seq));
         Some(lane)
+    }
+
+    fn lane(&self, seq: Seq) -> Option<LaneId> {
+        self.jobs.get(&seq).map(|(_, lane)| *lane)
     }
 
     fn has(&self, seq: Seq, now: Timestamp) -> bool {
@@ -90,6 +93,11 @@ impl Awaited {
     /// The first that is not waited for any more.
     fn expired(&self, now: Timestamp) -> Option<Seq> {
         self.ends.first().filter(|(until, _)| *until <= now).map(|(_, seq)| *seq)
+    }
+
+    /// When the first is not waited for any more.
+    pub(super) fn end(&self) -> Option<Timestamp> {
+        self.ends.first().map(|(until, _)| *until)
     }
 }
 
@@ -186,23 +194,22 @@ impl Lanes {
             return;
         }
         self.expire_awaited(now);
-        if let Some(before) = self.awaited.insert(seq, lane, now.plus_ms(AWAITED_MS)) {
-            self.shift_awaited(before, false, now);
-        }
-        self.shift_awaited(lane, true, now);
+        self.is_not_awaited(seq, now);
+        self.awaited.insert(seq, lane, now.plus_ms(AWAITED_MS));
         for scope in self.cautioned(lane) {
             let Some(caution) = self.cautions.get_mut(&scope) else { continue };
             caution.refused.remove(&seq);
             if refused.iter().any(|refused| refused.covers(&scope)) {
                 caution.back.insert(seq);
                 caution.budget = caution.budget.max(helping(caution.back.len() as u32, caution.admitted));
+                self.shift_awaited(&scope, lane, true, now);
                 self.review(&scope, now);
             }
         }
     }
 
     /// Forgets those that are not waited for any more.
-    fn expire_awaited(&mut self, now: Timestamp) {
+    pub(super) fn expire_awaited(&mut self, now: Timestamp) {
         while let Some(seq) = self.awaited.expired(now) {
             self.is_not_awaited(seq, now);
         }
@@ -211,16 +218,17 @@ impl Lanes {
     /// A job that was back has asked, is not ready any more, or has not come for long.
     pub(super) fn is_not_awaited(&mut self, seq: Seq, now: Timestamp) {
         let Some(lane) = self.awaited.remove(seq) else { return };
-        self.shift_awaited(lane, false, now);
         for scope in self.cautioned(lane) {
-            if let Some(caution) = self.cautions.get_mut(&scope) {
-                caution.back.remove(&seq);
+            if self.cautions.get_mut(&scope).is_some_and(|c| c.back.remove(&seq)) {
+                self.shift_awaited(&scope, lane, false, now);
                 self.line_up(&scope, now);
             }
         }
     }
 
-    fn shift_awaited(&mut self, lane: LaneId, up: bool, now: Timestamp) {
+    /// One of this lane is awaited in this scope, or not any more: what is narrower than a connector has few lanes, which need no order.
+    fn shift_awaited(&mut self, scope: &ParkScope, lane: LaneId, up: bool, now: Timestamp) {
+        let ParkScope::Connector(_) = scope else { return };
         let Some(l) = self.lanes.get_mut(&lane) else { return };
         let before = l.awaited;
         l.awaited = if up { before + 1 } else { before.saturating_sub(1) };
@@ -267,14 +275,14 @@ impl Lanes {
 
     /// Jobs of this lane were handed out.
     pub(super) fn ask(&mut self, lane: LaneId, jobs: impl Iterator<Item = Seq> + Clone, now: Timestamp) {
-        for seq in jobs.clone() {
-            self.is_not_awaited(seq, now);
-        }
         for scope in self.cautioned(lane) {
             if let Some(caution) = self.cautions.get_mut(&scope) {
                 caution.asking.extend(jobs.clone());
                 self.review(&scope, now);
             }
+        }
+        for seq in jobs {
+            self.is_not_awaited(seq, now);
         }
     }
 
@@ -303,12 +311,20 @@ impl Lanes {
     }
 
     fn forget_caution(&mut self, scope: &ParkScope, now: Timestamp) {
-        let back = self.cautions.get(scope).map(|c| c.back.clone()).unwrap_or_default();
-        // The last of them lets the others of its scope go on.
-        for seq in back {
-            self.is_not_awaited(seq, now);
-        }
+        let back = self.cautions.get_mut(scope).map(|c| std::mem::take(&mut c.back)).unwrap_or_default();
+        self.line_up(scope, now);
         let Some(caution) = self.cautions.remove(scope) else { return };
+        for seq in back {
+            let Some(lane) = self.awaited.lane(seq) else { continue };
+            self.shift_awaited(scope, lane, false, now);
+            if !self
+                .cautioned(lane)
+                .iter()
+                .any(|s| self.cautions.get(s).is_some_and(|c| c.back.contains(&seq)))
+            {
+                self.awaited.remove(seq);
+            }
+        }
         self.caution_ends.remove(&(caution.until, scope.clone()));
         if caution.closed {
             self.shift_parks(scope, false, now);
@@ -332,8 +348,10 @@ impl Lanes {
             return;
         }
         for id in self.lanes_of_connector.get(connector).cloned().unwrap_or_default() {
-            if let Some(lane) = self.lanes.get_mut(&id) {
-                lane.behind = if first { lane.behind + 1 } else { lane.behind.saturating_sub(1) };
+            let Some(lane) = self.lanes.get_mut(&id) else { continue };
+            lane.behind = if first { lane.behind + 1 } else { lane.behind.saturating_sub(1) };
+            // A lane that is stopped has no position.
+            if lane.active.is_some() {
                 self.refresh(id, now);
             }
         }
@@ -382,7 +400,8 @@ mod tests {
         let (mut awaited, at, lane) = (Awaited::default(), Timestamp, LaneId(1));
         assert!(!awaited.has(Seq(1), at(0)));
         awaited.insert(Seq(1), lane, at(10));
-        assert_eq!(awaited.insert(Seq(1), LaneId(2), at(15)), Some(lane), "who came back again counts once");
+        awaited.insert(Seq(1), LaneId(2), at(15));
+        assert_eq!(awaited.jobs.len(), 1, "who came back again counts once");
         awaited.insert(Seq(2), lane, at(20));
         assert!(awaited.has(Seq(1), at(14)) && !awaited.has(Seq(1), at(15)));
         assert_eq!((awaited.expired(at(14)), awaited.expired(at(15))), (None, Some(Seq(1))));

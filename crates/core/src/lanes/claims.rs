@@ -1,6 +1,6 @@
 //! Claims: picking jobs within every limit, and following the picks of another process.
 
-use super::{Exclusive, LaneId, Lanes, Queue, QueueId, Suspect, group_limit};
+use super::{Exclusive, Lane, LaneId, Lanes, Queue, QueueId, Suspect, group_limit};
 use crate::ids::Seq;
 use crate::limits::{LANE_QUANTUM, LANE_ROUND, LEAST_QUANTUM, WHOLE_ROUNDS_FROM};
 use crate::time::Timestamp;
@@ -50,9 +50,15 @@ pub enum SuspectPick {
 /// How far a visit moves the virtual time of a queue of weight 1, for each job.
 const QUEUE_STEP: u64 = 1 << 20;
 
-/// Jobs in one turn of a lane, next to so many.
-fn quantum(lanes: u64) -> u64 {
-    (LANE_ROUND / lanes.max(1)).clamp(LEAST_QUANTUM, u64::from(LANE_QUANTUM))
+impl Lane {
+    /// Jobs in one of its turns, next to so many lanes. Of an account of an API one: how many it takes is not known before one has asked,
+    /// and a call takes so long that nobody sees what longer turns save.
+    fn quantum(&self, lanes: u64) -> u64 {
+        if self.key.connector.is_some() && lanes > 1 {
+            return 1;
+        }
+        (LANE_ROUND / lanes.max(1)).clamp(LEAST_QUANTUM, u64::from(LANE_QUANTUM))
+    }
 }
 
 impl Lanes {
@@ -91,9 +97,10 @@ impl Lanes {
     /// Which round of turns the next visit of a queue belongs to: level, number, and how many jobs a round has.
     fn round(&self, queue_id: QueueId) -> Option<(u8, u64, u64)> {
         let queue = self.queues.get(&queue_id)?;
-        let (level, vtime, _) = queue.active.first(&self.caps)?;
+        let (level, vtime, first) = queue.active.first(&self.caps)?;
         let lanes = queue.active.at(usize::from(level - 1), &self.caps);
-        Some((level, vtime / quantum(lanes), if lanes > 1 { lanes * quantum(lanes) } else { 0 }))
+        let quantum = self.lanes.get(&first)?.quantum(lanes);
+        Some((level, vtime / quantum, if lanes > 1 { lanes * quantum } else { 0 }))
     }
 
     /// Whether a large claim of which so much is left is best ended here: several lanes have had their turns, and the next ones would be
@@ -186,12 +193,10 @@ impl Lanes {
         let Some(lane) = self.lanes.get(&lane_id) else { return LANE_QUANTUM };
         let Some(queue) = self.queues.get(&lane.key.queue) else { return LANE_QUANTUM };
         let (level, vtime) = lane.place();
-        let quantum = match queue.active.at(level, &self.caps) {
-            // How many of an account its API takes is not known before one of them has asked.
-            lanes if lanes > 1 && lane.key.connector.is_some() => 1,
-            lanes => quantum(lanes),
-        };
-        (quantum - vtime % quantum) as u32
+        let quantum = lane.quantum(queue.active.at(level, &self.caps));
+        let turn = (quantum - vtime % quantum) as u32;
+        // Where some are awaited, the others come in another visit, if there is room for them.
+        if lane.awaited > 0 { turn.min(lane.awaited) } else { turn }
     }
 
     /// Takes up to what is left of its turn from the first active lane of a queue.
@@ -212,8 +217,6 @@ impl Lanes {
             .min(group_free)
             .min(may_ask)
             .min(turn)
-            // The others of this lane come in another visit, if there is room for them.
-            .min(if lane.awaited > 0 { lane.awaited } else { u32::MAX })
             .min(lane.ready.len() as u32);
         for _ in 0..k {
             if let Some((seq, ready_at)) = lane.ready.pop_first() {

@@ -535,3 +535,56 @@ fn a_large_claim_ends_with_a_whole_round() {
 fn room(n: u32) -> crate::gates::Room {
     crate::gates::Room { shared: n, own: n }
 }
+
+/// Gates have refused the API to a job of `a`, which is back and cannot come, since its group is stopped.
+fn awaited_in_vain(w: &mut World, a: LaneId) {
+    w.add(a, 1);
+    let job = w.claim(1)[0];
+    let until = w.now.plus_ms(1_000);
+    let scope = ParkScope::Connector(ConnectorName::new("api").unwrap());
+    let park = |scope, by: &str, until| Park { scope, by: by.into(), reason: String::new(), until };
+    w.lanes.park(park(scope.clone(), "gate:api", Some(until)), w.now);
+    w.lanes.refused(a, &scope, job.seq, until, w.now);
+    w.lanes.finished(a, w.now);
+    w.lanes.park(park(ParkScope::Group(GroupKey::new("a").unwrap()), "me", None), w.now);
+    w.now = until;
+    w.claim(0);
+    w.lanes.add_ready(a, job.seq, w.now, w.now);
+}
+
+#[test]
+fn whoever_is_awaited_and_cannot_come_keeps_the_others_of_its_api_back_for_a_moment_only() {
+    let mut w = World::new(QueueSettings::default());
+    let (a, b) =
+        (w.lane_on("a", Some("api"), Priority::Medium), w.lane_on("b", Some("api"), Priority::Medium));
+    let free = w.lane_on("free", Some("other"), Priority::Medium);
+    awaited_in_vain(&mut w, a);
+    w.add(b, 10);
+    w.add(free, 1_000);
+    assert_eq!(count(&w.claim(100), free), 100, "there is room for one, who is awaited");
+    let end = w.now.plus_ms(2_000);
+    assert_eq!(w.lanes.next_wakeup(&[], w.now), Some(end));
+    w.now = end;
+    assert_eq!(count(&w.claim(10), b), 1, "another finds out");
+}
+
+#[test]
+fn lanes_that_were_kept_back_are_not_owed_what_the_others_got_meanwhile() {
+    let mut w = World::new(QueueSettings::default());
+    let (a, b) =
+        (w.lane_on("a", Some("api"), Priority::Medium), w.lane_on("b", Some("api"), Priority::Medium));
+    let free = w.lane_on("free", Some("other"), Priority::Medium);
+    awaited_in_vain(&mut w, a);
+    w.add(b, 1_000);
+    w.add(free, 2_000);
+    assert_eq!(count(&w.claim(500), free), 500);
+    // The caution is over, too.
+    w.now = w.now.plus_ms(60_000);
+    let both = w.claim(200);
+    assert!(
+        count(&both, b) > 0 && count(&both, free) >= 60,
+        "{} and {}",
+        count(&both, b),
+        count(&both, free)
+    );
+}

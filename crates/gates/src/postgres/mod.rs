@@ -315,7 +315,7 @@ impl Gates for PgGates {
 
     async fn renew(&self, now: Option<Micros>, permit: &Permit) -> Result<Renewal, GatesError> {
         let held = permit.clone();
-        self.at(now, &permit.target, move |set, state, now| state.renew(set, now, &held)).await
+        self.at(now, &permit.target, move |_, state, now| state.renew(now, &held)).await
     }
 
     async fn cancel_wait(

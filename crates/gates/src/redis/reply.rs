@@ -215,13 +215,14 @@ pub(super) fn admission(value: Value, call: &Call, gates: &[Gate]) -> Read<(Admi
         }
         _ => {
             let gate = r.name(gates)?;
-            let because = match r.number()? {
-                0 => Never::CostAboveCapacity { cost: r.number()?, capacity: r.number()? },
+            let (because, cost, capacity) = (r.number()?, r.number()?, r.number()?);
+            let because = match because {
+                0 => Never::CostAboveCapacity { cost, capacity },
                 1 => Never::StaleAsk,
                 2 => Never::Deadline,
                 _ => Never::Invalid,
             };
-            Admission::Refused(Refused { gate, because })
+            Admission::Refused(Refused { gate, because, woken: r.holders()? })
         }
     };
     Ok((reply, fresh))

@@ -334,7 +334,7 @@ impl Run {
         let now = self.agenda.now;
         let Some(actor) = self.actors.get(&id).filter(|a| !a.dead && a.running) else { return };
         if let Some(permit) = actor.permit.clone() {
-            let _ = self.ours.renew(&self.set, now, &permit);
+            let _ = self.ours.renew(now, &permit);
         }
         self.agenda.plan(now + LEASE / 3, Event::Renew(id));
         self.dies_at(id, Step::Renewed);

@@ -195,7 +195,8 @@ impl Load {
         settling.join_all().await.into_iter().collect()
     }
 
-    /// Fails unless so many wait: a shorter line is another load, and its figure would be that of something else.
+    /// Fails unless so many wait: a shorter line is another load, and its figure would be that of something else. A hundredth may be
+    /// missing: those who are called do not come here, and are gone two seconds later.
     pub(super) async fn expect_waiters(&self, waiters: u64) -> Result<(), GatesError> {
         let mut waiting = 0;
         for target in &self.targets {
@@ -204,7 +205,7 @@ impl Load {
             let views = self.gates.inspect(None, target.domain(), 1).await?;
             waiting += views.iter().map(|view| u64::from(view.waiting)).sum::<u64>();
         }
-        if waiting == waiters {
+        if waiting <= waiters && waiting * 100 >= waiters * 99 {
             return Ok(());
         }
         Err(GatesError::Corrupt(format!(

@@ -107,6 +107,19 @@ fn whoever_is_called_and_does_not_come_lets_others_pass_and_coming_late_costs_on
 }
 
 #[test]
+fn whoever_is_called_for_a_slot_keeps_the_place_where_it_waits_for_something_else() {
+    let all = Gate::new("all", Kind::Window(Window { max: 1, every: Span::secs(60), unit: Unit::Calls }));
+    let mut w = world(vec![Gate::new("slots", slots(2)).per(&[Part::Account]), all]);
+    let held = w.permit(&call_to(1, "t", "a", ""));
+    assert_eq!(&*w.wait(&call_to(2, "t", "a", "")).gate, "all");
+    w.now += SECOND;
+    assert_eq!(w.wait(&call_to(3, "t", "b", "")).position, Some(2));
+    assert_eq!(w.settle(&held, End::Ok).woken, [Holder::number(2)]);
+    w.now += 10 * SECOND;
+    assert_eq!(w.wait(&call_to(3, "t", "b", "")).position, Some(2), "the first has its place");
+}
+
+#[test]
 fn whoever_waits_for_something_narrow_lets_others_pass() {
     let gates = vec![
         Gate::new("app", smooth(100, 2)),

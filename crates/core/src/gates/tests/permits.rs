@@ -3,6 +3,19 @@
 use super::*;
 
 #[test]
+fn a_renewal_leaves_what_has_lapsed_to_those_who_can_call_the_next() {
+    let mut w = world(vec![Gate::new("slots", slots(2))]);
+    let (_dead, living) = (w.permit(&call(1)), w.permit(&call(2)));
+    w.now += 28 * SECOND;
+    w.wait(&call(3));
+    assert!(matches!(w.state.renew(w.now, &living), Renewal::Renewed { .. }));
+    w.now += 2 * SECOND;
+    assert!(matches!(w.state.renew(w.now, &living), Renewal::Renewed { .. }));
+    let other = Call { place: false, deadline: Some(w.now), ..call(4) };
+    assert_eq!(w.refused(&other).woken, [Holder::number(3)], "also by one who is refused");
+}
+
+#[test]
 fn a_refusal_spends_nothing_and_names_gate_reason_and_time() {
     let mut w = world(vec![Gate::new("rate", smooth(10, 10)), Gate::new("bucket", bucket(100.0, 50.0))]);
     let first = w.permit(&call(1).cost(Points::whole(60)));
@@ -61,9 +74,9 @@ fn a_lapsed_permit_is_fenced_and_its_slot_is_free_at_that_moment() {
     w.wait(&call(2));
     w.now += 1;
     let next = w.permit(&call(2));
-    assert_eq!(w.state.renew(&w.set, w.now, &dead), Renewal::Gone);
+    assert_eq!(w.state.renew(w.now, &dead), Renewal::Gone);
     assert_eq!(w.settle(&dead, End::Ok).state, LeaseEnd::Gone);
-    assert_eq!(w.state.renew(&w.set, w.now, &next), Renewal::Renewed { expires_at: w.now + 30 * SECOND });
+    assert_eq!(w.state.renew(w.now, &next), Renewal::Renewed { expires_at: w.now + 30 * SECOND });
 }
 
 #[test]
@@ -72,7 +85,7 @@ fn a_renewed_permit_lasts() {
     let permit = w.permit(&call(1));
     for _ in 0..10 {
         w.now += 20 * SECOND;
-        assert!(matches!(w.state.renew(&w.set, w.now, &permit), Renewal::Renewed { .. }));
+        assert!(matches!(w.state.renew(w.now, &permit), Renewal::Renewed { .. }));
         assert_eq!(w.wait(&call(2)).because, Because::Locked);
     }
     w.now += 30 * SECOND;
@@ -89,7 +102,7 @@ fn the_slot_of_a_call_with_an_unknown_end_is_quarantined_and_seen() {
     w.now = lapsed.expires_at;
     w.wait(&call(3));
     assert_eq!(w.state.usage().quarantined, 2);
-    assert_eq!(w.state.renew(&w.set, w.now, &lapsed), Renewal::Gone);
+    assert_eq!(w.state.renew(w.now, &lapsed), Renewal::Gone);
     assert_eq!(w.settle(&lapsed, End::Ok).state, LeaseEnd::Released, "its answer came after all");
     let next = w.permit(&call(3));
     w.settle(&next, End::Ok);

@@ -59,7 +59,7 @@ fn random_histories_keep_every_count_and_survive_being_written_and_read() {
                 }
                 8 if !permits.is_empty() => {
                     let permit = permits[rng.below(permits.len() as u64) as usize].clone();
-                    let _ = w.state.renew(&w.set, w.now, &permit);
+                    let _ = w.state.renew(w.now, &permit);
                 }
                 _ => {
                     let _ = w.state.cancel_wait(&w.set, w.now, &Holder::number(rng.below(40)));
