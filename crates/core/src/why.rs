@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::ErrorEntry;
 use crate::ids::{GroupKey, JobId, QueueName, WorkerId};
 use crate::job::{DeadLetter, Park, Priority};
+use crate::lanes::GATE_PARK;
 use crate::registry::Limiter;
 use crate::time::{Millis, Timestamp};
 
@@ -210,8 +211,9 @@ impl Why {
                     let until = p.until.map_or("until it is resumed".into(), |t| until(t, now));
                     let paused = matches!(p.scope, crate::job::ParkScope::Queue(_)) && p.until.is_none();
                     let verb = if paused { "paused" } else { "parked" };
+                    let whose = if p.by.starts_with(GATE_PARK) { " (said to a job before it)" } else { "" };
                     format!(
-                        "{} is {verb} by {} {until}: {}",
+                        "{} is {verb} by {} {until}: {}{whose}",
                         capital(&p.scope.to_string()),
                         p.by,
                         one_line(&p.reason)

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use tidegate_core::codes;
 use tidegate_core::ids::{JobId, Seq};
 use tidegate_core::job::{Held, Job, ScheduledBecause, State, Waits};
-use tidegate_core::lanes::{Blocked, LaneId, QueueId};
+use tidegate_core::lanes::{Blocked, GATE_PARK, LaneId, QueueId};
 use tidegate_core::time::Timestamp;
 use tidegate_core::why::{Cause, Why};
 
@@ -243,8 +243,18 @@ impl<R: Rows> Machine<R> {
         if !parks.is_empty() {
             // The one that ends last decides; no end is the latest end.
             parks.sort_by_key(|p| std::cmp::Reverse(p.until.unwrap_or(Timestamp(i64::MAX))));
-            let until = parks.first().and_then(|p| p.until);
-            return (Cause::Parked { parks }, until);
+            let last = parks.first();
+            let until = last.and_then(|p| p.until);
+            // Where gates let one after the other pass, a park's end is the turn of those before it.
+            let by_gates = last.is_some_and(|p| p.by.starts_with(GATE_PARK));
+            let ahead = if by_gates { self.memory.lanes.ahead(lane, seq, AHEAD_BOUND) } else { (0, 0) };
+            let start = match ahead {
+                (0, 0) => until,
+                ahead => self
+                    .after_those_ahead(ahead, queue, now)
+                    .map(|at| until.map_or(at, |until| at.max(until))),
+            };
+            return (Cause::Parked { parks }, start);
         }
         if let Some((running, limit)) =
             self.memory.lanes.group_load(lane).filter(|(running, limit)| running >= limit)
@@ -271,9 +281,18 @@ impl<R: Rows> Machine<R> {
         if higher + older == 0 {
             return (Cause::Next, None);
         }
+        (Cause::Behind { higher, older }, self.after_those_ahead((higher, older), queue, now))
+    }
+
+    /// When a job starts that so many stand before, if its queue goes on as it did in the last minute.
+    fn after_those_ahead(
+        &self,
+        (higher, older): (u64, u64),
+        queue: QueueId,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
         let per_minute = self.memory.counts.get(&queue).map_or(0, |c| c.rate.last_minute(now).completed);
-        let expected = (per_minute > 0)
-            .then(|| now.plus_ms(((higher + older) * 60_000 / per_minute).min(i64::MAX as u64) as i64));
-        (Cause::Behind { higher, older }, expected)
+        let ms = ((higher + older) * 60_000).checked_div(per_minute)?;
+        Some(now.plus_ms(ms.min(i64::MAX as u64) as i64))
     }
 }

@@ -89,8 +89,10 @@ pub(super) async fn promote(
     }
     if promoted.is_empty() {
         let at = domain.map_or(String::new(), |domain| format!(" in {domain}"));
-        return Err(Failure::new(codes::GATE_NOT_FOUND, format!("{who} does not wait{at}"))
-            .hint("`tidegate gates show DOMAIN` lists who waits"));
+        return Err(Failure::new(codes::GATE_NOT_FOUND, format!("{who} does not wait{at}")).hint(
+            "`tidegate gates show DOMAIN` lists who waits; a job that has not asked yet comes first with \
+                 `tidegate jobs prioritise JOB critical`",
+        ));
     }
     let list = promoted.join(", ");
     output.answer(&json!({ "promoted": who, "domains": promoted }), || {
