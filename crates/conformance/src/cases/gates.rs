@@ -209,7 +209,7 @@ pub async fn who_was_called_and_does_not_come_opens_nothing(w: &mut World) {
     }
     w.store().turn(all[..2].to_vec(), connector("shopify"), w.now).await.expect("a hint is taken");
     let first = w.claim_one().await;
-    w.pass(1_000);
+    w.pass(2_000);
     refuse(w, &first, 60_000).await;
     assert!(w.claim(10).await.jobs.is_empty(), "it was waited for long enough");
 }
