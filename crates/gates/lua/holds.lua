@@ -20,10 +20,17 @@ end
 local function pool_free(g, r) return max(pool_limit(g, r) - g[1], 0) end
 
 -- How soon somebody asks again who waits for one of so many slots. It would be called, so the first ones ask soon, and less often the longer
--- they have waited, the others hardly ever. If it is dead, its place is gone as soon as a lease would be.
+-- they have waited, the others hardly ever; but all of them when a lease would end in silence, and the first ones when a place would, since
+-- then nobody is called. If it is dead, its place is gone as soon as a lease would be.
 function pool.poll(soonest, ahead, limit, call)
   local turns = floor(ahead / max(limit, 1)) + 1
-  return min(max(soonest, min(2 * (t - call.arrived), 5 * SECOND)) * turns * turns, max(min(MAX_POLL, call.length - C.grace), soonest))
+  local first = max(soonest, min(2 * (t - call.arrived), 5 * SECOND))
+  local silent = tonumber(command('ZRANGE', P .. ':e', '0', '0', 'WITHSCORES')[2] or math.huge)
+  if turns == 1 then
+    local ends = command('ZRANGE', P .. ':q', '0', '1', 'WITHSCORES')
+    silent = min(silent, tonumber(ends[ends[1] == call.holder and 4 or 2] or math.huge))
+  end
+  return min(first * turns * turns, max(min(MAX_POLL, call.length - C.grace, silent - t), soonest))
 end
 
 function pool.check(g, r, _, ahead, call)

@@ -33,11 +33,15 @@ struct Passage<'a> {
     t: Micros,
     ids: [u32; MAX_SCOPES],
     stand: &'a Stand,
+    /// In how long the next lease ends, and the next place of another one, as far as that was asked.
+    silent: (Micros, Micros),
 }
 
 impl Passage<'_> {
     fn patience(&self) -> Patience {
-        Patience { waited: self.t - self.stand.arrived, most: self.call.lease - self.set.line.grace }
+        let most = self.call.lease - self.set.line.grace;
+        let (lapse, gone) = self.silent;
+        Patience { waited: self.t - self.stand.arrived, most, lapse, gone }
     }
 }
 
@@ -124,7 +128,7 @@ impl Partition {
         } else {
             self.stand_of(set, call, t, &ids)
         };
-        let passage = Passage { set, call, t, ids, stand: &stand };
+        let passage = Passage { set, call, t, ids, stand: &stand, silent: (Micros::MAX, Micros::MAX) };
         if self.passes(&passage) {
             debug_assert!(
                 self.would_pass(&passage),
@@ -139,7 +143,9 @@ impl Partition {
     /// The same for a call that does not simply pass: found out gate by gate, with reasons and times.
     #[inline(never)]
     fn ask_why(&mut self, p: &Passage<'_>, freed: &mut Vec<u32>) -> Admission {
-        let mut refusals = None;
+        let after = |end: Option<Micros>| end.map_or(Micros::MAX, |end| end - p.t);
+        let silent = (after(self.next_lease_end()), after(self.next_place_end(&p.call.holder)));
+        let (p, mut refusals) = (&Passage { silent, ..*p }, None);
         if let Some((gate, never)) = self.judge(p, &mut refusals) {
             return self.refuse(p.set, p.t, p.call, (Some(gate), never), freed);
         }

@@ -290,8 +290,23 @@ impl Partition {
         }
     }
 
-    /// The first lease whose end has come, if any; forgets entries of leases that went otherwise.
+    /// The first lease whose end has come, if any.
     fn due_lease(&mut self, t: Micros) -> Option<u32> {
+        self.first_end().filter(|(end, _)| *end <= t).map(|(_, at)| at)
+    }
+
+    /// When the first lease ends that nobody renews.
+    pub(super) fn next_lease_end(&mut self) -> Option<Micros> {
+        self.first_end().map(|(end, _)| end)
+    }
+
+    /// When the first place of another one ends that does not ask.
+    pub(super) fn next_place_end(&self, own: &Holder) -> Option<Micros> {
+        self.index.place_ends.iter().find(|(_, holder)| holder != own).map(|(end, _)| *end)
+    }
+
+    /// The lease that ends first, and when; forgets entries of leases that went otherwise.
+    fn first_end(&mut self) -> Option<(Micros, u32)> {
         while let Some((end, fence, at)) = self.index.lease_ends.front().copied() {
             match self.leases.get(at).filter(|l| l.fence == fence) {
                 Some(lease) if lease.ends > end => {
@@ -299,7 +314,7 @@ impl Partition {
                     self.index.lease_ends.pop_front();
                     self.note_end(later, fence, at);
                 }
-                Some(_) => return (end <= t).then_some(at),
+                Some(_) => return Some((end, at)),
                 None => {
                     self.index.lease_ends.pop_front();
                 }

@@ -66,21 +66,27 @@ pub(super) struct Ahead {
 }
 
 /// Of somebody who waits for a slot.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     /// How long it has waited.
     pub waited: Micros,
     /// How long its place may last: if it is dead, that is gone as soon as a lease would be.
     pub most: Micros,
+    /// In how long the next lease ends, if nobody renews it.
+    pub lapse: Micros,
+    /// In how long the next place of another one ends, if it does not ask.
+    pub gone: Micros,
 }
 
 impl Patience {
     /// How soon it asks again where so many stand before it. It would be called, so the first ones ask soon, and less often the longer they
-    /// have waited, the others hardly ever.
+    /// have waited, the others hardly ever; but all of them when a lease would end in silence, and the first ones when a place would, since
+    /// then nobody is called.
     pub(super) fn poll(self, poll: Micros, ahead: u32, limit: u32) -> Micros {
         let turns = (i64::from(ahead / limit.max(1)) + 1).min(1_000);
         let first = poll.max((2 * self.waited).min(MAX_FIRST_POLL));
-        first.saturating_mul(turns * turns).min(MAX_POLL.min(self.most).max(poll))
+        let silent = if turns == 1 { self.lapse.min(self.gone) } else { self.lapse };
+        first.saturating_mul(turns * turns).min(MAX_POLL.min(self.most).min(silent).max(poll))
     }
 }
 
@@ -196,7 +202,8 @@ impl Pool {
 mod tests {
     use super::*;
 
-    const PATIENT: Patience = Patience { waited: 0, most: 60 * SECOND };
+    const PATIENT: Patience =
+        Patience { waited: 0, most: 60 * SECOND, lapse: Micros::MAX, gone: Micros::MAX };
 
     fn rule(limit: u32) -> PoolRule {
         PoolRule { limit, reserved: [0; MAX_LEVELS], poll: SECOND, lock: false, adaptive: None }
@@ -208,13 +215,18 @@ mod tests {
 
     #[test]
     fn the_first_ask_less_often_the_longer_they_wait_and_the_others_hardly_ever() {
-        let patience = |waited| Patience { waited, most: 60 * SECOND };
+        let patience = |waited| Patience { waited, ..PATIENT };
         let asks = |ahead, waited| patience(waited).poll(SECOND, ahead, 2) / SECOND;
         assert_eq!([asks(0, 0), asks(1, SECOND), asks(0, 2 * SECOND), asks(0, 60 * SECOND)], [1, 2, 4, 5]);
         assert_eq!([asks(2, 0), asks(4, 0), asks(u32::MAX, 0)], [4, 9, 10]);
         assert_eq!(patience(0).poll(30 * SECOND, 9, 1), 30 * SECOND, "as often as the setting says");
         let most = 8 * SECOND;
-        assert_eq!(Patience { waited: 0, most }.poll(SECOND, 40, 2), most, "no longer than a lease");
+        assert_eq!(Patience { most, ..patience(0) }.poll(SECOND, 40, 2), most, "no longer than a lease");
+        let lapse = 3 * SECOND;
+        let lapses = Patience { lapse, ..patience(60 * SECOND) };
+        assert_eq!((lapses.poll(SECOND, 1, 2), lapses.poll(SECOND, 9, 2)), (lapse, lapse));
+        let gone = Patience { gone: lapse, ..patience(60 * SECOND) };
+        assert_eq!((gone.poll(SECOND, 1, 2), gone.poll(SECOND, 9, 2)), (lapse, MAX_POLL));
     }
 
     #[test]

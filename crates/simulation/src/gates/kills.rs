@@ -292,7 +292,10 @@ impl Run {
                         self.wake(&a.woken);
                         (Some(Some(a.permit)), 0)
                     }
-                    Admission::Wait(wait) => (None, wait.retry_at),
+                    Admission::Wait(wait) => {
+                        self.wake(&wait.woken);
+                        (None, wait.retry_at)
+                    }
                     Admission::Refused(refused) => unreachable!("{refused:?}"),
                 }
             }
